@@ -1,0 +1,57 @@
+// Args: the options of one subcommand. Each option is bound to a variable that holds its default;
+// parsing fills the variables or throws UsageError in one line that names the value, the rule and
+// the legal values.
+//
+// Never does: print, exit, or know what an option means.
+// Threads: one object, one thread.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace sinew::tools {
+
+struct IntRange {
+  std::int64_t min = std::numeric_limits<std::int64_t>::min();
+  std::int64_t max = std::numeric_limits<std::int64_t>::max();
+};
+
+struct DoubleRange {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+};
+
+class Args {
+ public:
+  Args(std::string command, const std::string& summary);
+  ~Args();
+  Args(const Args&) = delete;
+  Args& operator=(const Args&) = delete;
+
+  // `name` includes its dashes. The bound variables must outlive parse().
+  void option(const std::string& name, std::string& value, const std::string& help);
+  void option(const std::string& name, std::int64_t& value, const std::string& help,
+              IntRange range = {});
+  void option(const std::string& name, int& value, const std::string& help, IntRange range = {});
+  void option(const std::string& name, double& value, const std::string& help,
+              DoubleRange range = {});
+  void flag(const std::string& name, bool& value, const std::string& help);
+  // Legal values in words; anything else is refused with the list.
+  void choice(const std::string& name, std::string& value, std::vector<std::string> legal,
+              const std::string& help);
+
+  // The arguments after the subcommand. Returns false when help was asked for: then help() is what
+  // to print.
+  [[nodiscard]] bool parse(std::span<const std::string> arguments);
+  [[nodiscard]] std::string help() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sinew::tools

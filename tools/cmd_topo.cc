@@ -1,0 +1,100 @@
+// topo: what this machine offers to ranks.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "sched/base/units.h"
+#include "tools/command.h"
+#include "tools/json_lines.h"
+#include "tools/launcher.h"
+#include "tools/machine.h"
+#include "tools/table.h"
+
+namespace sinew::tools {
+namespace {
+
+// Four times the last cache of common servers' slices, and small enough to take well under a
+// second.
+constexpr std::int64_t kMemoryBufferBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kCacheBufferBytes = std::int64_t{256} << 10;
+
+std::string limit_or_none(double value, const std::string& shown) {
+  return value > 0 ? shown : "none";
+}
+
+void print_machine(const Machine& machine, const Launcher& launcher, double memory_rate,
+                   double cache_rate) {
+  const auto line = [](const char* name, const std::string& value) {
+    fmt::print("  {:<22}{}\n", name, value);
+  };
+  fmt::print("machine\n");
+  line("processor", machine.processor);
+  line("cores",
+       fmt::format("{} ({} hardware threads, {} package(s), {} memory domain(s))", machine.cores,
+                   machine.threads, machine.packages, machine.numa_domains));
+  line("usable cores", fmt::format("{} by affinity", machine.usable_cores));
+  line("control group",
+       fmt::format("cores {}, memory {}",
+                   limit_or_none(machine.cgroup_cores, three_digits(machine.cgroup_cores)),
+                   limit_or_none(static_cast<double>(machine.cgroup_memory_bytes),
+                                 format_bytes(machine.cgroup_memory_bytes))));
+  std::string sets = "portable";
+  for (const std::string& set : machine.vector_sets) sets += " " + set;
+  line("instruction sets", sets);
+  for (const CacheLevel& cache : machine.caches) {
+    line(fmt::format("L{} cache", cache.level).c_str(),
+         fmt::format("{} x {}, {} core(s) each", cache.count, format_bytes(cache.size_bytes),
+                     cache.cores_sharing));
+  }
+  line("memory", format_bytes(machine.memory_bytes));
+  line("/dev/shm", fmt::format("{} free of {}", format_bytes(machine.shm_free_bytes),
+                               format_bytes(machine.shm_size_bytes)));
+  line("memory bandwidth",
+       fmt::format("{} GB/s copying in memory, {} GB/s in cache (one core, read + written)",
+                   three_digits(memory_rate * 1e-9), three_digits(cache_rate * 1e-9)));
+  fmt::print("ranks\n");
+  line("launched", launcher.present ? fmt::format("{} by mpirun", launcher.world)
+                                    : "none: mpirun -n P starts P");
+  const int together = concurrent_ranks(machine);
+  line("without sharing cores",
+       fmt::format("{}{}", together,
+                   launcher.world > together ? "; ranks will yield while they wait" : ""));
+}
+
+struct Options {
+  std::string json;
+};
+
+int run_topo(const Options& options) {
+  JsonLines json(options.json);
+  const Machine machine = describe_machine();
+  const Launcher launcher = launcher_of_environment();
+  const double memory_rate = copy_bandwidth(kMemoryBufferBytes, 3);
+  const double cache_rate = copy_bandwidth(kCacheBufferBytes, 200);
+  print_machine(machine, launcher, memory_rate, cache_rate);
+  JsonRecord record = {{"processor", machine.processor},
+                       {"cores", std::int64_t{machine.cores}},
+                       {"usable_cores", std::int64_t{machine.usable_cores}},
+                       {"cgroup_cores", machine.cgroup_cores},
+                       {"memory_bytes", machine.memory_bytes},
+                       {"shm_free_bytes", machine.shm_free_bytes},
+                       {"vector_sets", machine.vector_sets},
+                       {"memory_GBps", memory_rate * 1e-9},
+                       {"cache_GBps", cache_rate * 1e-9},
+                       {"ranks", std::int64_t{launcher.world}}};
+  for (const CacheLevel& cache : machine.caches) {
+    record.emplace_back(fmt::format("l{}_bytes", cache.level), cache.size_bytes);
+  }
+  json.write(record);
+  return 0;
+}
+
+}  // namespace
+
+Run declare_topo(Args& args) {
+  auto options = std::make_shared<Options>();
+  args.option("--json", options->json, "write JSON lines to this file");
+  return [options] { return run_topo(*options); };
+}
+
+}  // namespace sinew::tools

@@ -1,0 +1,90 @@
+// sinew: the command line. `sinew SUBCOMMAND --help` says what each takes. Bad input ends every
+// rank with exit code 2 and one line in total; a failure at run time ends them with exit code 1.
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "sched/base/error.h"
+#include "tools/command.h"
+#include "tools/launcher.h"
+
+namespace sinew::tools {
+namespace {
+
+constexpr std::array kCommands = {
+    Command{"topo", "describe this machine: cores, caches, limits, memory bandwidth",
+            Launch::kAlone, declare_topo},
+};
+
+std::string list_of_commands() {
+  std::string names;
+  for (const Command& command : kCommands)
+    names += (names.empty() ? "" : ", ") + std::string(command.name);
+  return names;
+}
+
+std::string general_help() {
+  std::string text =
+      "Usage: sinew SUBCOMMAND [OPTIONS]      sinew SUBCOMMAND --help\n"
+      "       mpirun -n P sinew SUBCOMMAND    for the subcommands that say so\n\n";
+  for (const Command& command : kCommands) {
+    text += fmt::format("  {:<10}{}{}\n", command.name, command.summary,
+                        command.launch == Launch::kAlone ? "" : " (mpirun)");
+  }
+  return text;
+}
+
+const Command& find_command(const std::string& name) {
+  for (const Command& command : kCommands) {
+    if (command.name == name) return command;
+  }
+  throw UsageError(fmt::format("unknown subcommand '{}': legal are {}", name, list_of_commands()));
+}
+
+int run_command(const Launcher& launcher, const std::vector<std::string>& arguments) {
+  const bool first_rank = launcher.rank == 0;
+  if (arguments.empty())
+    throw UsageError("a subcommand is missing: legal are " + list_of_commands());
+  if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+    if (first_rank) fmt::print("{}", general_help());
+    return 0;
+  }
+  const Command& command = find_command(arguments[0]);
+  Args args{std::string(command.name), std::string(command.summary)};
+  const Run run = command.declare(args);
+  if (!args.parse(std::span(arguments).subspan(1))) {
+    if (first_rank) fmt::print("{}", args.help());
+    return 0;
+  }
+  if (command.launch == Launch::kRanks && !launcher.present) {
+    throw UsageError(
+        fmt::format("{} needs ranks and none were launched: start it as "
+                    "mpirun -n P build/sinew {} ...",
+                    command.name, command.name));
+  }
+  if (command.launch == Launch::kAlone && !first_rank) return 0;
+  return run();
+}
+
+int run_main(int argc, char** argv) {
+  const Launcher launcher = launcher_of_environment();
+  try {
+    const int code = run_command(launcher, std::vector<std::string>(argv + 1, argv + argc));
+    return std::fflush(stdout) == 0 ? code : 1;
+  } catch (const UsageError& error) {
+    exit_together(launcher, fmt::format("sinew: {}", error.what()), error.exit_code());
+  } catch (const Error& error) {
+    exit_alone(fmt::format("sinew: {}", error.what()), error.exit_code());
+  } catch (const std::exception& error) {
+    exit_alone(fmt::format("sinew: {}", error.what()), 1);
+  }
+}
+
+}  // namespace
+}  // namespace sinew::tools
+
+int main(int argc, char** argv) { return sinew::tools::run_main(argc, argv); }
