@@ -1,7 +1,7 @@
 # Thin: every target is one preset or one script. `make demo` and `make test` do all the set-up.
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup build demo test check format clean
+.PHONY: all setup build demo test check sanitize bench format clean
 
 all: build
 
@@ -17,6 +17,15 @@ demo: build
 
 test: build
 	@ctest --test-dir build --output-on-failure
+
+check:
+	@tools/check.sh
+
+sanitize: setup
+	@tools/sanitize.sh $(JOBS)
+
+bench: build
+	@bench/run.sh
 
 format:
 	@git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format -i

@@ -1,0 +1,28 @@
+// Process: runs a program with a deadline and returns what it printed and how it ended. For tests
+// of the command line. The whole process group is killed at the deadline: nothing is left behind.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace sinew::test {
+
+struct Outcome {
+  int exit_code = -1;  // 128 + signal when a signal ended it
+  bool timed_out = false;
+  std::string out;
+  std::string err;
+};
+
+[[nodiscard]] Outcome run_process(const std::vector<std::string>& command, int timeout_ms,
+                                  const std::string& folder = ".");
+
+// build/sinew with these arguments, alone or under mpirun with `ranks` ranks.
+[[nodiscard]] Outcome run_sinew(const std::string& arguments, int timeout_ms = 20000);
+[[nodiscard]] Outcome run_sinew_ranks(int ranks, const std::string& arguments,
+                                      int timeout_ms = 30000);
+
+// How many lines `text` has; an unfinished last line counts.
+[[nodiscard]] int count_lines(const std::string& text);
+
+}  // namespace sinew::test

@@ -1,0 +1,119 @@
+// The helper that the command line's tests trust: exit codes, output, deadline.
+#include "tests/tools/process.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <sstream>
+
+namespace sinew::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+[[noreturn]] void become(const std::vector<std::string>& command, const std::string& folder,
+                         int out, int err) {
+  setpgid(0, 0);
+  dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  std::vector<char*> arguments;
+  for (const std::string& argument : command)
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  if (chdir(folder.c_str()) == 0) execvp(arguments[0], arguments.data());
+  _exit(127);
+}
+
+// Reads both pipes until both ends are closed or the deadline has passed. Returns false at the
+// deadline.
+bool drain(int out, int err, Clock::time_point deadline, Outcome& outcome) {
+  std::array<pollfd, 2> ends = {{{out, POLLIN, 0}, {err, POLLIN, 0}}};
+  const std::array<std::string*, 2> texts = {&outcome.out, &outcome.err};
+  while (ends[0].fd >= 0 || ends[1].fd >= 0) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0 || poll(ends.data(), ends.size(), static_cast<int>(left)) <= 0) return false;
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      if (ends[i].fd < 0 || ends[i].revents == 0) continue;
+      std::array<char, 4096> buffer;
+      const ssize_t got = read(ends[i].fd, buffer.data(), buffer.size());
+      if (got > 0) texts[i]->append(buffer.data(), static_cast<std::size_t>(got));
+      if (got <= 0) ends[i].fd = -1;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Outcome run_process(const std::vector<std::string>& command, int timeout_ms,
+                    const std::string& folder) {
+  Outcome outcome;
+  std::array<int, 2> out = {};
+  std::array<int, 2> err = {};
+  if (pipe2(out.data(), O_CLOEXEC) != 0 || pipe2(err.data(), O_CLOEXEC) != 0) return outcome;
+  const pid_t child = fork();
+  if (child == 0) become(command, folder, out[1], err[1]);
+  close(out[1]);
+  close(err[1]);
+  outcome.timed_out =
+      !drain(out[0], err[0], Clock::now() + std::chrono::milliseconds(timeout_ms), outcome);
+  if (outcome.timed_out) kill(-child, SIGKILL);
+  int status = 0;
+  waitpid(child, &status, 0);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  close(out[0]);
+  close(err[0]);
+  return outcome;
+}
+
+Outcome run_sinew(const std::string& arguments, int timeout_ms) {
+  return run_process({"bash", "-c", "exec " SINEW_BINARY_DIR "/sinew " + arguments}, timeout_ms);
+}
+
+Outcome run_sinew_ranks(int ranks, const std::string& arguments, int timeout_ms) {
+  const std::string launch = SINEW_SOURCE_DIR "/tools/mpirun.sh -n " + std::to_string(ranks);
+  return run_process({"bash", "-c", "exec " + launch + " " SINEW_BINARY_DIR "/sinew " + arguments},
+                     timeout_ms);
+}
+
+int count_lines(const std::string& text) {
+  int lines = 0;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) ++lines;
+  return lines;
+}
+
+namespace {
+
+TEST(Process, ReportsExitCodeAndBothStreams) {
+  const Outcome outcome = run_process({"bash", "-c", "echo one; echo two >&2; exit 7"}, 5000);
+  EXPECT_EQ(outcome.exit_code, 7);
+  EXPECT_EQ(outcome.out, "one\n");
+  EXPECT_EQ(outcome.err, "two\n");
+  EXPECT_FALSE(outcome.timed_out);
+}
+
+TEST(Process, KillsAtTheDeadlineWithEverythingItStarted) {
+  const auto begin = Clock::now();
+  const Outcome outcome = run_process({"bash", "-c", "sleep 60 & sleep 60"}, 100);
+  EXPECT_TRUE(outcome.timed_out);
+  EXPECT_EQ(outcome.exit_code, 128 + SIGKILL);
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST(Process, CountsLines) {
+  EXPECT_EQ(count_lines(""), 0);
+  EXPECT_EQ(count_lines("a\n"), 1);
+  EXPECT_EQ(count_lines("a\nb"), 2);
+}
+
+}  // namespace
+}  // namespace sinew::test

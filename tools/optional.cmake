@@ -1,0 +1,21 @@
+# Libraries a machine may lack. A machine without them is normal: everything builds and the tests pass; each
+# line below says whether one was found and what it would add. Sets SINEW_HAVE_<NAME> and SINEW_<NAME>_LIBRARY.
+function(sinew_optional name library header purpose)
+  find_library(SINEW_${name}_LIBRARY ${library})
+  find_path(SINEW_${name}_INCLUDE ${header} PATH_SUFFIXES x86_64-linux-gnu openblas-pthread)
+  mark_as_advanced(SINEW_${name}_LIBRARY SINEW_${name}_INCLUDE)
+  if(SINEW_${name}_LIBRARY AND SINEW_${name}_INCLUDE)
+    set(SINEW_HAVE_${name} ON PARENT_SCOPE)
+    message(STATUS "${name}: found, for ${purpose}")
+  else()
+    set(SINEW_HAVE_${name} OFF PARENT_SCOPE)
+    message(STATUS "${name}: not found, so no ${purpose}")
+  endif()
+endfunction()
+
+sinew_optional(UCX ucp ucp/api/ucp.h "a transport between machines over UCX")
+sinew_optional(VERBS ibverbs infiniband/verbs.h "a transport over RDMA devices")
+sinew_optional(CUDA cudart cuda_runtime.h "GPU kernels and peer copies")
+sinew_optional(OPENBLAS openblas cblas.h "a comparison of GEMM with OpenBLAS")
+sinew_optional(ONEDNN dnnl dnnl.h "a comparison of kernels with oneDNN")
+sinew_optional(BLIS blis blis.h "a comparison of GEMM with BLIS")
