@@ -1,8 +1,10 @@
-// Token plus position embedding, vocab-parallel: this rank holds rows [first_row, first_row + rows) of the table.
-// tokens: [B*T]; table: [rows, channels]; positions: [>= T, channels] or null; y: [B*T, channels].
+// Token plus position embedding, vocab-parallel: this rank holds rows [first_row, first_row + rows)
+// of the table. tokens: [B*T]; table: [rows, channels]; positions: [>= T, channels] or null; y:
+// [B*T, channels].
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "kernels/threads.h"
 
@@ -18,11 +20,26 @@ struct EmbeddingShape {
 
 // y[b,t] = table[token - first_row] (zeros when the row is elsewhere) + positions[t] (unless null).
 template <typename T>
-void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* table, const T* positions,
-                       T* y, Threads threads = {});
-// d_table += and d_positions += (unless null), tokens in increasing order: same bits on every run and thread count.
+void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* table,
+                       const T* positions, T* y, Threads threads = {});
+// d_table += and d_positions += (unless null), tokens in increasing order: same bits on every run
+// and thread count.
 template <typename T>
-void embedding_backward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* d_y, T* d_table,
-                        T* d_positions, Threads threads = {});
+void embedding_backward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* d_y,
+                        T* d_table, T* d_positions, Threads threads = {});
+
+// What one version provides; see registry.h. Channel ranges [begin, end) let threads share the
+// scatter.
+template <typename T>
+struct EmbeddingFunctions {
+  static constexpr std::string_view kOperation = "embedding";
+  using Element = T;
+  void (*forward)(const EmbeddingShape& shape, const std::int32_t* tokens, const T* table,
+                  const T* positions, T* y, std::int64_t first_token, std::int64_t last_token);
+  void (*backward)(const EmbeddingShape& shape, const std::int32_t* tokens, const T* d_y,
+                   T* d_table, T* d_positions, std::int64_t begin, std::int64_t end);
+};
+template <typename T>
+[[nodiscard]] const EmbeddingFunctions<T>& embedding_plain();
 
 }  // namespace sinew::kernels

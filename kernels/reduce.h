@@ -1,29 +1,52 @@
 // Element-wise reductions: what collectives do with the bytes they move.
 //
-// Order and precision, for every dtype: one operation, one rounding. bf16 and f16 widen to f32, combine, round
-// to nearest even once per call; reduce_many accumulates all sources in f32 in the order of the sources and
-// rounds once. Integers wrap. min and max propagate NaN: if either operand is NaN the result is NaN. avg adds
-// like sum; the division happens once, in scale.
+// Order and precision, for every dtype: one operation, one rounding. bf16 and f16 widen to f32,
+// combine, round to nearest even once per call; reduce_many accumulates all sources in f32 in the
+// order of the sources and rounds once. Integers wrap. min and max are IEEE 754-2019 minimum and
+// maximum: if either operand is NaN the result is NaN, and -0 is less than +0, so that both
+// commute. Which NaN is not stated. avg adds like sum; the division happens once, in scale.
+// Pointers need the element's natural alignment only. Every version gives the same bits (NaN
+// payloads aside), and so does every split of the elements into calls.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "sched/base/dtype.h"
 
 namespace sinew::kernels {
 
 // target[i] = left[i] (+) right[i], i < count. target may be left or right; no other overlap.
-void reduce(ReduceOp op, DType dtype, void* target, const void* left, const void* right, std::int64_t count);
+void reduce(ReduceOp op, DType dtype, void* target, const void* left, const void* right,
+            std::int64_t count);
 
-// target[i] = sources[0][i] (+) sources[1][i] (+) ..., left to right; reads each source once. target may be any
-// one of the sources. At least one source.
-void reduce_many(ReduceOp op, DType dtype, void* target, std::span<const void* const> sources, std::int64_t count);
+// target[i] = sources[0][i] (+) sources[1][i] (+) ..., left to right; reads each source once.
+// target may be any one of the sources. At least one source.
+void reduce_many(ReduceOp op, DType dtype, void* target, std::span<const void* const> sources,
+                 std::int64_t count);
 
-// data[i] = data[i] / divisor: floats divide and round once; integers divide toward zero. Ends ReduceOp::kAvg.
+// data[i] = data[i] / divisor, divisor >= 1: floats divide and round once; integers divide toward
+// zero. Ends ReduceOp::kAvg.
 void scale(DType dtype, void* data, std::int64_t count, std::int64_t divisor);
 
-// Non-temporal copy for outputs larger than the cache; plain memcpy below `kStreamBytes`.
+// Non-temporal copy for outputs larger than the cache; plain memcpy below `kStreamBytes`. No
+// overlap.
 void copy(void* target, const void* source, std::int64_t size_bytes);
+
+// What one version provides, indexed by dtype and operation.
+struct ReduceFunctions {
+  static constexpr std::string_view kOperation = "reduce";
+  using Element = void;
+  using Binary = void (*)(void* target, const void* left, const void* right, std::int64_t count);
+  using Many = void (*)(void* target, std::span<const void* const> sources, std::int64_t count);
+  using Scale = void (*)(void* data, std::int64_t count, std::int64_t divisor);
+  Binary binary[kDTypes.size()][kReduceOps.size()];
+  Many many[kDTypes.size()][kReduceOps.size()];
+  Scale scale[kDTypes.size()];
+  void (*copy)(void* target, const void* source, std::int64_t size_bytes);
+};
+
+[[nodiscard]] const ReduceFunctions& reduce_plain();
 
 }  // namespace sinew::kernels

@@ -1,0 +1,62 @@
+#include "kernels/cross_entropy.h"
+
+#include <cmath>
+
+#include "kernels/grain.h"
+#include "kernels/registry.h"
+
+namespace sinew::kernels {
+
+template <typename T>
+void cross_entropy_max(const CrossEntropyShape& shape, const T* logits, T* row_max,
+                       Threads threads) {
+  const auto& f = best<CrossEntropyFunctions<T>>();
+  parallel_for(threads, shape.rows, grain_rows(shape.columns),
+               [&](std::int64_t begin, std::int64_t end) {
+                 f.max(rows_of(shape, begin, end), logits + begin * shape.columns, row_max + begin);
+               });
+}
+
+template <typename T>
+void cross_entropy_sums(const CrossEntropyShape& shape, const T* logits,
+                        const std::int32_t* targets, const T* row_max, T* sum_exp, T* target_logit,
+                        Threads threads) {
+  const auto& f = best<CrossEntropyFunctions<T>>();
+  parallel_for(threads, shape.rows, grain_rows(shape.columns),
+               [&](std::int64_t begin, std::int64_t end) {
+                 f.sums(rows_of(shape, begin, end), logits + begin * shape.columns, targets + begin,
+                        row_max + begin, sum_exp + begin, target_logit + begin);
+               });
+}
+
+template <typename T>
+void cross_entropy_loss(std::int64_t rows, const std::int32_t* targets, const T* sum_exp,
+                        const T* target_logit, T* loss) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    loss[r] = targets[r] >= 0 ? std::log(sum_exp[r]) - target_logit[r] : T{0};
+  }
+}
+
+template <typename T>
+void cross_entropy_backward(const CrossEntropyShape& shape, T* logits, const std::int32_t* targets,
+                            const T* row_max, const T* sum_exp, T scale, Threads threads) {
+  const auto& f = best<CrossEntropyFunctions<T>>();
+  parallel_for(threads, shape.rows, grain_rows(shape.columns),
+               [&](std::int64_t begin, std::int64_t end) {
+                 f.backward(rows_of(shape, begin, end), logits + begin * shape.columns,
+                            targets + begin, row_max + begin, sum_exp + begin, scale);
+               });
+}
+
+#define SINEW_INSTANTIATE(T)                                                                      \
+  template void cross_entropy_max<T>(const CrossEntropyShape&, const T*, T*, Threads);            \
+  template void cross_entropy_sums<T>(const CrossEntropyShape&, const T*, const std::int32_t*,    \
+                                      const T*, T*, T*, Threads);                                 \
+  template void cross_entropy_loss<T>(std::int64_t, const std::int32_t*, const T*, const T*, T*); \
+  template void cross_entropy_backward<T>(const CrossEntropyShape&, T*, const std::int32_t*,      \
+                                          const T*, const T*, T, Threads);
+SINEW_INSTANTIATE(float)
+SINEW_INSTANTIATE(double)
+#undef SINEW_INSTANTIATE
+
+}  // namespace sinew::kernels

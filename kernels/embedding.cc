@@ -1,0 +1,37 @@
+#include "kernels/embedding.h"
+
+#include "kernels/grain.h"
+#include "kernels/registry.h"
+
+namespace sinew::kernels {
+
+template <typename T>
+void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* table,
+                       const T* positions, T* y, Threads threads) {
+  const auto& f = best<EmbeddingFunctions<T>>();
+  parallel_for(threads, shape.batch * shape.time, grain_rows(shape.channels),
+               [&](std::int64_t begin, std::int64_t end) {
+                 f.forward(shape, tokens, table, positions, y, begin, end);
+               });
+}
+
+template <typename T>
+void embedding_backward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* d_y,
+                        T* d_table, T* d_positions, Threads threads) {
+  const auto& f = best<EmbeddingFunctions<T>>();
+  parallel_for(threads, shape.channels, grain_channels(shape.batch * shape.time),
+               [&](std::int64_t begin, std::int64_t end) {
+                 f.backward(shape, tokens, d_y, d_table, d_positions, begin, end);
+               });
+}
+
+#define SINEW_INSTANTIATE(T)                                                                    \
+  template void embedding_forward<T>(const EmbeddingShape&, const std::int32_t*, const T*,      \
+                                     const T*, T*, Threads);                                    \
+  template void embedding_backward<T>(const EmbeddingShape&, const std::int32_t*, const T*, T*, \
+                                      T*, Threads);
+SINEW_INSTANTIATE(float)
+SINEW_INSTANTIATE(double)
+#undef SINEW_INSTANTIATE
+
+}  // namespace sinew::kernels

@@ -1,0 +1,36 @@
+#include "kernels/registry.h"
+
+#include "kernels/adamw.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/gelu.h"
+#include "kernels/layer_norm.h"
+#include "kernels/reduce.h"
+
+namespace sinew::kernels {
+
+std::span<const KernelRow> kernel_rows() {
+  static const KernelRow rows[] = {
+      {"reduce", {}, "plain", Isa::kPortable, &reduce_plain()},
+      {"elementwise", DType::kF32, "plain", Isa::kPortable, &elementwise_plain<float>()},
+      {"elementwise", DType::kF64, "plain", Isa::kPortable, &elementwise_plain<double>()},
+      {"layer_norm", DType::kF32, "plain", Isa::kPortable, &layer_norm_plain<float>()},
+      {"layer_norm", DType::kF64, "plain", Isa::kPortable, &layer_norm_plain<double>()},
+      {"gelu", DType::kF32, "plain", Isa::kPortable, &gelu_plain<float>()},
+      {"gelu", DType::kF64, "plain", Isa::kPortable, &gelu_plain<double>()},
+      {"embedding", DType::kF32, "plain", Isa::kPortable, &embedding_plain<float>()},
+      {"embedding", DType::kF64, "plain", Isa::kPortable, &embedding_plain<double>()},
+      {"cross_entropy", DType::kF32, "plain", Isa::kPortable, &cross_entropy_plain<float>()},
+      {"cross_entropy", DType::kF64, "plain", Isa::kPortable, &cross_entropy_plain<double>()},
+      {"adamw", DType::kF32, "plain", Isa::kPortable, &adamw_plain<float>()},
+      {"adamw", DType::kF64, "plain", Isa::kPortable, &adamw_plain<double>()},
+  };
+  return rows;
+}
+
+bool is_available(const KernelRow& row) {
+  return row.functions != nullptr && row.isa == Isa::kPortable;
+}
+
+}  // namespace sinew::kernels
