@@ -72,18 +72,19 @@ int run_topo(const Options& options) {
   const double memory_rate = copy_bandwidth(kMemoryBufferBytes, 3);
   const double cache_rate = copy_bandwidth(kCacheBufferBytes, 200);
   print_machine(machine, launcher, memory_rate, cache_rate);
-  JsonRecord record = {{"processor", machine.processor},
-                       {"cores", std::int64_t{machine.cores}},
-                       {"usable_cores", std::int64_t{machine.usable_cores}},
-                       {"cgroup_cores", machine.cgroup_cores},
-                       {"memory_bytes", machine.memory_bytes},
-                       {"shm_free_bytes", machine.shm_free_bytes},
-                       {"vector_sets", machine.vector_sets},
-                       {"memory_GBps", memory_rate * 1e-9},
-                       {"cache_GBps", cache_rate * 1e-9},
-                       {"ranks", std::int64_t{launcher.world}}};
+  JsonRecord record;
+  record.add("processor", machine.processor)
+      .add("cores", machine.cores)
+      .add("usable_cores", machine.usable_cores)
+      .add("cgroup_cores", machine.cgroup_cores)
+      .add("memory_bytes", machine.memory_bytes)
+      .add("shm_free_bytes", machine.shm_free_bytes)
+      .add("vector_sets", machine.vector_sets)
+      .add("memory_GBps", memory_rate * 1e-9)
+      .add("cache_GBps", cache_rate * 1e-9)
+      .add("ranks", launcher.world);
   for (const CacheLevel& cache : machine.caches) {
-    record.emplace_back(fmt::format("l{}_bytes", cache.level), cache.size_bytes);
+    record.add(fmt::format("l{}_bytes", cache.level), cache.size_bytes);
   }
   json.write(record);
   return 0;

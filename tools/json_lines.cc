@@ -3,24 +3,58 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <cstdio>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "sched/base/error.h"
+#include "sched/base/text.h"
 
 namespace sinew::tools {
+namespace {
 
-struct JsonLines::Impl {
-  std::string path;
-  std::FILE* file = nullptr;
-};
+std::string json_text(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
-JsonLines::JsonLines(const std::string& path) : impl_(std::make_unique<Impl>()) {
+}  // namespace
+
+JsonRecord& JsonRecord::add_text(std::string_view key, const std::string& value) {
+  if (!members_.empty()) members_ += ", ";
+  members_ += json_text(key) + ": " + value;
+  return *this;
+}
+
+JsonRecord& JsonRecord::add(std::string_view key, std::int64_t value) {
+  return add_text(key, fmt::format("{}", value));
+}
+
+JsonRecord& JsonRecord::add(std::string_view key, double value) {
+  return add_text(key, std::isfinite(value) ? fmt::format("{:.6g}", value) : "null");
+}
+
+JsonRecord& JsonRecord::add(std::string_view key, std::optional<double> value) {
+  return value ? add(key, *value) : add_text(key, "null");
+}
+
+JsonRecord& JsonRecord::add(std::string_view key, bool value) {
+  return add_text(key, value ? "true" : "false");
+}
+
+JsonRecord& JsonRecord::add(std::string_view key, std::string_view value) {
+  return add_text(key, json_text(value));
+}
+
+JsonRecord& JsonRecord::add(std::string_view key, std::span<const std::string> values) {
+  std::vector<std::string> texts;
+  for (const std::string& value : values) texts.push_back(json_text(value));
+  return add_text(key, "[" + join(texts, ", ") + "]");
+}
+
+JsonLines::JsonLines(const std::string& path) : path_(path) {
   if (path.empty()) return;
-  impl_->path = path;
-  impl_->file = std::fopen(path.c_str(), "w");
-  if (impl_->file == nullptr) {
+  file_ = std::fopen(path.c_str(), "w");
+  if (file_ == nullptr) {
     throw UsageError(
         fmt::format("--json '{}' cannot be written: {}; name a file in an existing folder", path,
                     std::strerror(errno)));
@@ -28,20 +62,14 @@ JsonLines::JsonLines(const std::string& path) : impl_(std::make_unique<Impl>()) 
 }
 
 JsonLines::~JsonLines() {
-  if (impl_->file != nullptr) std::fclose(impl_->file);
+  if (file_ != nullptr) std::fclose(file_);
 }
 
 void JsonLines::write(const JsonRecord& record) {
-  if (impl_->file == nullptr) return;
-  nlohmann::ordered_json line;
-  for (const auto& [key, value] : record) {
-    std::visit([&line, &name = key](const auto& held) { line[name] = held; }, value);
-  }
-  const std::string text = line.dump() + "\n";
-  if (std::fwrite(text.data(), 1, text.size(), impl_->file) != text.size() ||
-      std::fflush(impl_->file) != 0) {
-    throw Error(
-        fmt::format("--json '{}' cannot be written: {}", impl_->path, std::strerror(errno)));
+  if (file_ == nullptr) return;
+  const std::string line = record.text() + "\n";
+  if (std::fwrite(line.data(), 1, line.size(), file_) != line.size() || std::fflush(file_) != 0) {
+    throw Error(fmt::format("--json '{}' cannot be written: {}", path_, std::strerror(errno)));
   }
 }
 

@@ -5,17 +5,36 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <cstdio>
+#include <optional>
+#include <span>
 #include <string>
-#include <utility>
-#include <variant>
-#include <vector>
+#include <string_view>
 
 namespace sinew::tools {
 
-using JsonValue = std::variant<std::int64_t, double, bool, std::string, std::vector<double>,
-                               std::vector<std::string>>;
-using JsonRecord = std::vector<std::pair<std::string, JsonValue>>;
+class JsonRecord {
+ public:
+  // A value that does not exist, or a number that is not finite, is null.
+  JsonRecord& add(std::string_view key, std::int64_t value);
+  JsonRecord& add(std::string_view key, int value) { return add(key, std::int64_t{value}); }
+  JsonRecord& add(std::string_view key, double value);
+  JsonRecord& add(std::string_view key, std::optional<double> value);
+  JsonRecord& add(std::string_view key, bool value);
+  JsonRecord& add(std::string_view key, std::string_view value);
+  JsonRecord& add(std::string_view key, const char* value) {
+    return add(key, std::string_view(value));
+  }
+  JsonRecord& add(std::string_view key, const std::string& value) {
+    return add(key, std::string_view(value));
+  }
+  JsonRecord& add(std::string_view key, std::span<const std::string> values);
+  [[nodiscard]] std::string text() const { return "{" + members_ + "}"; }
+
+ private:
+  JsonRecord& add_text(std::string_view key, const std::string& value);
+  std::string members_;
+};
 
 class JsonLines {
  public:
@@ -28,8 +47,8 @@ class JsonLines {
   void write(const JsonRecord& record);  // throws Error when the disk is full
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::string path_;
+  std::FILE* file_ = nullptr;
 };
 
 }  // namespace sinew::tools

@@ -1,0 +1,298 @@
+#include "bench/collective_case.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "sched/base/check.h"
+
+namespace sinew::bench {
+namespace {
+
+using sched::Collective;
+
+constexpr std::size_t kAlignment = 64;
+
+// Whole numbers up to this are exact in the type, so every partial sum of them is.
+double exact_max(DType dtype) {
+  switch (dtype) {
+    case DType::kBf16:
+      return 256;
+    case DType::kF16:
+      return 2048;
+    case DType::kU8:
+      return 255;
+    case DType::kF32:
+    case DType::kF64:
+    case DType::kI32:
+    case DType::kI64:
+      return 1 << 20;
+  }
+  __builtin_unreachable();
+}
+
+// A well-mixed 64-bit word of (rank, index): the finaliser of MurmurHash3 by Appleby.
+std::uint64_t mixed(int rank, std::int64_t index) {
+  auto word = static_cast<std::uint64_t>(index) * 0x9E3779B97F4A7C15U +
+              static_cast<std::uint64_t>(rank + 1);
+  word = (word ^ (word >> 33)) * 0xFF51AFD7ED558CCDU;
+  word = (word ^ (word >> 33)) * 0xC4CEB9FE1A85EC53U;
+  return word ^ (word >> 33);
+}
+
+double below(std::uint64_t word, double limit) {
+  return static_cast<double>(word % static_cast<std::uint64_t>(std::max(1.0, limit)));
+}
+
+// Ranks r and world-1-r deviate by +1 and -1 from a value they share, so the average is that value.
+double average_part(const CollectiveShape& shape, int rank, std::int64_t index) {
+  const int mirror = shape.world - 1 - rank;
+  const double shared = 1 + below(mixed(-1, index), exact_max(shape.dtype) / shape.world - 2);
+  return shared + (rank < mirror ? 1 : rank > mirror ? -1 : 0);
+}
+
+template <typename T>
+T stored(double value) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return to_bf16(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<T, f16>) {
+    return to_f16(static_cast<float>(value));
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+// Ranks beyond this one multiply by 1, so that products stay exact: at most 2^6.
+constexpr int kFactors = 6;
+
+double expected_value(const CollectiveShape& shape, std::int64_t index) {
+  switch (shape.op) {
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+      return reduced_value(shape, index);
+    case Collective::kReduceScatter:
+      return reduced_value(shape, shape.rank * shape.count + index);
+    case Collective::kAllGather:
+    case Collective::kGather:
+      return input_value(shape, static_cast<int>(index / shape.count), index % shape.count);
+    case Collective::kBroadcast:
+      return input_value(shape, shape.root, index);
+    case Collective::kScatter:
+      return input_value(shape, shape.root, shape.rank * shape.count + index);
+    case Collective::kAllToAll:
+      return input_value(shape, static_cast<int>(index / shape.count),
+                         shape.rank * shape.count + index % shape.count);
+    case Collective::kBarrier:
+      return 0;
+  }
+  __builtin_unreachable();
+}
+
+bool has_result(const CollectiveShape& shape) {
+  const bool at_root = shape.op == Collective::kReduce || shape.op == Collective::kGather;
+  return !at_root || shape.rank == shape.root;
+}
+
+}  // namespace
+
+std::int64_t CollectiveShape::input_count() const {
+  switch (op) {
+    case Collective::kReduceScatter:
+    case Collective::kScatter:
+    case Collective::kAllToAll:
+      return count * world;
+    case Collective::kBarrier:
+      return 0;
+    case Collective::kAllReduce:
+    case Collective::kAllGather:
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+    case Collective::kGather:
+      return count;
+  }
+  __builtin_unreachable();
+}
+
+std::int64_t CollectiveShape::output_count() const {
+  switch (op) {
+    case Collective::kAllGather:
+    case Collective::kGather:
+    case Collective::kAllToAll:
+      return count * world;
+    case Collective::kBarrier:
+      return 0;
+    case Collective::kAllReduce:
+    case Collective::kReduceScatter:
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+    case Collective::kScatter:
+      return count;
+  }
+  __builtin_unreachable();
+}
+
+std::int64_t CollectiveShape::full_bytes() const {
+  return std::max(input_count(), output_count()) * static_cast<std::int64_t>(size_of(dtype));
+}
+
+std::int64_t count_for_bytes(Collective op, DType dtype, int world, std::int64_t bytes) {
+  if (op == Collective::kBarrier || bytes == 0) return 0;
+  CollectiveShape one = {.op = op, .dtype = dtype, .count = 1, .world = world};
+  return std::max<std::int64_t>(1, bytes / one.full_bytes());
+}
+
+double bus_factor(Collective op, int world) {
+  const double others = static_cast<double>(world - 1) / world;
+  switch (op) {
+    case Collective::kAllReduce:
+      return 2 * others;
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+    case Collective::kAllToAll:
+    case Collective::kGather:
+    case Collective::kScatter:
+      return others;
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+      return 1;
+    case Collective::kBarrier:
+      return 0;
+  }
+  __builtin_unreachable();
+}
+
+double input_value(const CollectiveShape& shape, int rank, std::int64_t index) {
+  switch (shape.reduce) {
+    case ReduceOp::kSum:
+      return below(mixed(rank, index), exact_max(shape.dtype) / shape.world);
+    case ReduceOp::kProd:
+      return rank < kFactors ? 1 + below(mixed(rank, index), 2) : 1;
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+      return below(mixed(rank, index), 200);
+    case ReduceOp::kAvg:
+      return average_part(shape, rank, index);
+  }
+  __builtin_unreachable();
+}
+
+double reduced_value(const CollectiveShape& shape, std::int64_t index) {
+  double result = input_value(shape, 0, index);
+  for (int rank = 1; rank < shape.world; ++rank) {
+    const double value = input_value(shape, rank, index);
+    switch (shape.reduce) {
+      case ReduceOp::kSum:
+      case ReduceOp::kAvg:
+        result += value;
+        break;
+      case ReduceOp::kProd:
+        result *= value;
+        break;
+      case ReduceOp::kMin:
+        result = std::min(result, value);
+        break;
+      case ReduceOp::kMax:
+        result = std::max(result, value);
+        break;
+    }
+  }
+  return shape.reduce == ReduceOp::kAvg ? result / shape.world : result;
+}
+
+struct CollectiveCase::Memory {
+  struct Free {
+    void operator()(std::byte* pointer) const { std::free(pointer); }
+  };
+  std::unique_ptr<std::byte[], Free> plain[2];
+  comm::Symmetric symmetric[2];
+
+  std::byte* allocate(comm::Communicator& communicator, int which, std::size_t size_bytes,
+                      Buffers buffers) {
+    size_bytes = std::max(size_bytes, kAlignment);
+    if (buffers == Buffers::kSymmetric) {
+      symmetric[which] = communicator.allocate(size_bytes);
+      return symmetric[which].get();
+    }
+    const std::size_t rounded = (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    plain[which].reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
+    if (plain[which] == nullptr) throw std::bad_alloc();
+    return plain[which].get();
+  }
+};
+
+CollectiveCase::CollectiveCase(comm::Communicator& communicator, const CollectiveShape& shape,
+                               Buffers buffers)
+    : communicator_(communicator), shape_(shape), memory_(std::make_unique<Memory>()) {
+  const std::size_t element = size_of(shape.dtype);
+  const auto input_bytes = static_cast<std::size_t>(shape.input_count()) * element;
+  const auto output_bytes = static_cast<std::size_t>(shape.output_count()) * element;
+  if (!shape.inplace) {
+    input_ = memory_->allocate(communicator, 0, input_bytes, buffers);
+    output_ = memory_->allocate(communicator, 1, output_bytes, buffers);
+    return;
+  }
+  std::byte* all = memory_->allocate(communicator, 0, std::max(input_bytes, output_bytes), buffers);
+  input_ =
+      input_bytes < output_bytes ? all + static_cast<std::size_t>(shape.rank) * input_bytes : all;
+  output_ =
+      output_bytes < input_bytes ? all + static_cast<std::size_t>(shape.rank) * output_bytes : all;
+}
+
+CollectiveCase::~CollectiveCase() = default;
+
+void CollectiveCase::fill() {
+  if (!shape_.inplace) {
+    std::memset(output_, 0xA5,
+                static_cast<std::size_t>(shape_.output_count()) * size_of(shape_.dtype));
+  }
+  visit(shape_.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* input = static_cast<T*>(input_);
+    for (std::int64_t i = 0; i < shape_.input_count(); ++i) {
+      input[i] = stored<T>(input_value(shape_, shape_.rank, i));
+    }
+  });
+}
+
+void CollectiveCase::run(std::string_view algorithm) {
+  const comm::Call call = {.algorithm = algorithm};
+  const std::int64_t count = shape_.count;
+  switch (shape_.op) {
+    case Collective::kAllReduce:
+      return communicator_.all_reduce(input_, output_, count, shape_.dtype, shape_.reduce, call);
+    case Collective::kReduceScatter:
+      return communicator_.reduce_scatter(input_, output_, count, shape_.dtype, shape_.reduce,
+                                          call);
+    case Collective::kAllGather:
+      return communicator_.all_gather(input_, output_, count, shape_.dtype, call);
+    case Collective::kBroadcast:
+      return communicator_.broadcast(input_, output_, count, shape_.dtype, shape_.root, call);
+    case Collective::kReduce:
+      return communicator_.reduce(input_, output_, count, shape_.dtype, shape_.reduce, shape_.root,
+                                  call);
+    case Collective::kBarrier:
+      return communicator_.barrier(call);
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAllToAll:
+      break;
+  }
+  throw UsageError(std::string(sched::name_of(shape_.op)) + " has no call on the communicator");
+}
+
+std::int64_t CollectiveCase::count_wrong() const {
+  if (!has_result(shape_)) return 0;
+  return visit(shape_.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* output = static_cast<const T*>(output_);
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < shape_.output_count(); ++i) {
+      const T expected = stored<T>(expected_value(shape_, i));
+      if (std::memcmp(&expected, &output[i], sizeof(T)) != 0) ++wrong;
+    }
+    return wrong;
+  });
+}
+
+}  // namespace sinew::bench

@@ -1,0 +1,73 @@
+// CollectiveCase: one collective on buffers whose result is exactly known, for benchmarks that also
+// check.
+//
+// Inputs are small whole numbers drawn from (rank, index), chosen so that every partial result is
+// exact in the element type: any algorithm in any order must give the expected bits, and one wrong
+// element is counted.
+//
+// Never does: time. Threads: one communicator, one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "comm/communicator.h"
+
+namespace sinew::bench {
+
+struct CollectiveShape {
+  sched::Collective op = sched::Collective::kAllReduce;
+  DType dtype = DType::kF32;
+  ReduceOp reduce = ReduceOp::kSum;
+  std::int64_t count = 0;  // as the communicator's calls take it
+  int world = 1;
+  int rank = 0;
+  int root = 0;
+  bool inplace = false;
+
+  [[nodiscard]] std::int64_t input_count() const;
+  [[nodiscard]] std::int64_t output_count() const;
+  // Bytes of the operation's full vector: m of the cost formulas.
+  [[nodiscard]] std::int64_t full_bytes() const;
+};
+
+// The largest count whose full vector takes no more than `bytes`, at least one element if bytes >
+// 0.
+[[nodiscard]] std::int64_t count_for_bytes(sched::Collective op, DType dtype, int world,
+                                           std::int64_t bytes);
+
+// Bytes per second over the slowest link, as nccl-tests counts it, per byte of the full vector.
+[[nodiscard]] double bus_factor(sched::Collective op, int world);
+
+// What rank `rank` contributes at element `index`, and the reduction of it over all ranks.
+[[nodiscard]] double input_value(const CollectiveShape& shape, int rank, std::int64_t index);
+[[nodiscard]] double reduced_value(const CollectiveShape& shape, std::int64_t index);
+
+class CollectiveCase {
+ public:
+  enum class Buffers { kPlain, kSymmetric };
+
+  // Collective when symmetric.
+  CollectiveCase(comm::Communicator& communicator, const CollectiveShape& shape, Buffers buffers);
+  ~CollectiveCase();
+  CollectiveCase(const CollectiveCase&) = delete;
+  CollectiveCase& operator=(const CollectiveCase&) = delete;
+
+  [[nodiscard]] const void* input() const { return input_; }
+  [[nodiscard]] void* output() const { return output_; }
+  void fill();
+  void run(std::string_view algorithm);
+  // Elements of this rank's output that differ from the expected ones after fill() and one run.
+  [[nodiscard]] std::int64_t count_wrong() const;
+
+ private:
+  struct Memory;
+  comm::Communicator& communicator_;
+  CollectiveShape shape_;
+  std::unique_ptr<Memory> memory_;
+  void* input_ = nullptr;
+  void* output_ = nullptr;
+};
+
+}  // namespace sinew::bench

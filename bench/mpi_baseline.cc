@@ -1,0 +1,97 @@
+#include "bench/mpi_baseline.h"
+
+#include <mpi.h>
+
+#include <limits>
+
+#include "sched/base/check.h"
+
+namespace sinew::bench {
+namespace {
+
+using sched::Collective;
+
+MPI_Datatype mpi_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return MPI_FLOAT;
+    case DType::kF64:
+      return MPI_DOUBLE;
+    case DType::kI32:
+      return MPI_INT32_T;
+    case DType::kI64:
+      return MPI_INT64_T;
+    case DType::kU8:
+      return MPI_UINT8_T;
+    case DType::kBf16:
+    case DType::kF16:
+      return MPI_DATATYPE_NULL;
+  }
+  __builtin_unreachable();
+}
+
+MPI_Op mpi_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      return MPI_SUM;
+    case ReduceOp::kProd:
+      return MPI_PROD;
+    case ReduceOp::kMin:
+      return MPI_MIN;
+    case ReduceOp::kMax:
+      return MPI_MAX;
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+bool mpi_has(const CollectiveShape& shape) {
+  return mpi_type(shape.dtype) != MPI_DATATYPE_NULL &&
+         shape.count <= std::numeric_limits<int>::max();
+}
+
+void mpi_collective(const CollectiveShape& shape, const void* input, void* output) {
+  const int count = static_cast<int>(shape.count);
+  const MPI_Datatype type = mpi_type(shape.dtype);
+  const MPI_Op op = mpi_op(shape.reduce);
+  const MPI_Comm all = MPI_COMM_WORLD;
+  const bool is_root = shape.rank == shape.root;
+  const void* in = shape.inplace ? MPI_IN_PLACE : input;
+  switch (shape.op) {
+    case Collective::kAllReduce:
+      MPI_Allreduce(in, output, count, type, op, all);
+      return;
+    case Collective::kReduceScatter:
+      // In place, MPI takes the whole vector from the receive buffer and puts this rank's block at
+      // its start.
+      MPI_Reduce_scatter_block(in, shape.inplace ? const_cast<void*>(input) : output, count, type,
+                               op, all);
+      return;
+    case Collective::kAllGather:
+      MPI_Allgather(in, count, type, output, count, type, all);
+      return;
+    case Collective::kBroadcast:
+      MPI_Bcast(is_root ? const_cast<void*>(input) : output, count, type, shape.root, all);
+      return;
+    case Collective::kReduce:
+      MPI_Reduce(shape.inplace && is_root ? MPI_IN_PLACE : input, output, count, type, op,
+                 shape.root, all);
+      return;
+    case Collective::kGather:
+      MPI_Gather(input, count, type, output, count, type, shape.root, all);
+      return;
+    case Collective::kScatter:
+      MPI_Scatter(input, count, type, output, count, type, shape.root, all);
+      return;
+    case Collective::kAllToAll:
+      MPI_Alltoall(in, count, type, output, count, type, all);
+      return;
+    case Collective::kBarrier:
+      MPI_Barrier(all);
+      return;
+  }
+}
+
+}  // namespace sinew::bench

@@ -1,0 +1,106 @@
+#include "bench/repeat.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "sched/base/check.h"
+
+namespace sinew::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Fifty times the skew of about 0.2 us between ranks that leave a barrier with a core each.
+constexpr double kBatchTarget_s = 10e-6;
+constexpr int kBatchMax = 64;
+constexpr int kBlocks = 5;
+constexpr int kEstimateCalls = 3;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+void max_over_ranks(comm::Communicator& communicator, std::span<double> values) {
+  communicator.all_reduce(values.data(), values.data(), std::ssize(values), DType::kF64,
+                          ReduceOp::kMax);
+}
+
+// Seconds of one call after warm-up: the least of a few, since the first ones still map memory.
+double estimate(comm::Communicator& communicator, const std::function<void()>& candidate) {
+  double best_s = std::numeric_limits<double>::infinity();
+  candidate();
+  for (int i = 0; i < kEstimateCalls; ++i) {
+    communicator.barrier();
+    const auto begin = Clock::now();
+    candidate();
+    double taken_s = seconds_since(begin);
+    max_over_ranks(communicator, {&taken_s, 1});
+    best_s = std::min(best_s, taken_s);
+  }
+  return best_s;
+}
+
+struct Plan {
+  int batch = 1;
+  int iterations_per_block = 1;
+};
+
+Plan plan_for(double call_s, const RepeatOptions& options) {
+  Plan plan;
+  call_s = std::max(call_s, 1e-9);
+  plan.batch =
+      static_cast<int>(std::clamp(std::ceil(kBatchTarget_s / call_s), 1.0, double{kBatchMax}));
+  const double wanted = options.budget_s / (call_s * plan.batch);
+  const int iterations = static_cast<int>(
+      std::clamp(wanted, double(options.iterations_min), double(options.iterations_max)));
+  plan.iterations_per_block = (iterations + kBlocks - 1) / kBlocks;
+  return plan;
+}
+
+void time_block(comm::Communicator& communicator, const std::function<void()>& candidate,
+                const Plan& plan, std::vector<double>& samples_s) {
+  candidate();
+  for (int i = 0; i < plan.iterations_per_block; ++i) {
+    communicator.barrier();
+    const auto begin = Clock::now();
+    for (int call = 0; call < plan.batch; ++call) candidate();
+    samples_s.push_back(seconds_since(begin) / plan.batch);
+  }
+}
+
+}  // namespace
+
+std::vector<Times> time_candidates(comm::Communicator& communicator,
+                                   std::span<const std::function<void()>> candidates,
+                                   const RepeatOptions& options) {
+  std::vector<Plan> plans;
+  for (const auto& candidate : candidates)
+    plans.push_back(plan_for(estimate(communicator, candidate), options));
+  std::vector<std::vector<double>> samples(candidates.size());
+  for (int block = 0; block < kBlocks; ++block) {
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      time_block(communicator, candidates[i], plans[i], samples[i]);
+    }
+  }
+  std::vector<Times> times;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    max_over_ranks(communicator, samples[i]);
+    times.push_back(summarize(samples[i], plans[i].batch));
+  }
+  return times;
+}
+
+Times summarize(std::vector<double>& samples_s, int batch) {
+  CHECK(!samples_s.empty());
+  std::sort(samples_s.begin(), samples_s.end());
+  const auto quantile = [&](double p) {
+    const auto rank =
+        static_cast<std::size_t>(std::ceil(p * static_cast<double>(samples_s.size())));
+    return samples_s[std::max<std::size_t>(rank, 1) - 1];
+  };
+  return {samples_s.front(), quantile(0.5), quantile(0.99), static_cast<int>(samples_s.size()),
+          batch};
+}
+
+}  // namespace sinew::bench
