@@ -1,14 +1,26 @@
-// Builder: how an algorithm writes a Schedule, from the global view. Each call writes both ends of a move, so
-// an unmatched send cannot be written. The builder tracks where each chunk of each rank currently lives
-// (Input until first written, then Output where the contract gives the rank that slot, else Scratch), so
-// algorithms speak of chunks and ranks only.
+// Builder: how an algorithm writes a Schedule, from the global view. Each call writes both ends of
+// a move, so an unmatched send cannot be written. The builder tracks where the value of each chunk
+// lives on each rank (Input until first written, then Output where the contract gives the rank that
+// slot, else Scratch), so algorithms speak of chunks and ranks only.
 //
 // Never does: decide (the algorithm does), prove (verify.h does, on the finished Schedule).
 // Threads: one builder, one thread.
+//
+// Invariants of what finish() returns, for any sequence of legal calls
+//   1. Input is only read; Input[c] and Output[c] count as one place in the derived dependences.
+//   2. A step depends on: the last writer of what it reads; the readers since then, or else the
+//   last writer, of
+//      what it writes. Nothing else, and each once.
+//   3. Steps stand in the order of the calls.
+//   4. A range of chunks whose values lie in one space is one message. A range that wraps around
+//   the last chunk,
+//      or that lies partly in Input and partly elsewhere, is cut at those borders, on both ends
+//      alike.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "sched/schedule.h"
@@ -17,7 +29,7 @@ namespace sinew::sched {
 
 struct Move {
   int chunk = 0;   // first chunk
-  int chunks = 1;  // how many consecutive ones, as one message
+  int chunks = 1;  // how many consecutive ones, cyclically: chunk + chunks may pass the last chunk
   int from = 0;
   int to = 0;
   int lane = 0;
@@ -27,37 +39,66 @@ class Builder {
  public:
   // keep: store only this rank's program (what a running rank needs); nullopt stores all.
   explicit Builder(const Contract& contract, std::optional<int> keep = std::nullopt);
+  ~Builder();
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
 
   [[nodiscard]] const Contract& contract() const { return contract_; }
   [[nodiscard]] int world() const { return contract_.world; }
   [[nodiscard]] int root() const { return contract_.root; }
+  [[nodiscard]] int chunks() const { return chunks_; }
 
   // `to` replaces its value of the chunks by `from`'s current value.
   void copy(const Move& move);
-  // `to` combines `from`'s current value of the chunks into its own.
+  // `to` combines `from`'s current value of the chunks into its own: value <- value (+) message.
   void reduce(const Move& move);
-  // As reduce and copy, but the received value is kept apart in a fresh scratch slot of `to` (returned in
-  // order of calls by the scratch handle) until combine() folds it in: one-shot algorithms and any order of
-  // summation that differs from the order of arrival are written with it.
-  [[nodiscard]] int stage(const Move& move);
-  void combine(int rank, int chunk, int chunks, int scratch_handle);
+
+  // The two ends apart, for algorithms that receive in another order than they send: post() sends
+  // `from`'s current value, one of the calls below receives it. Every message must be received
+  // before finish(), per (from, to, lane) in the order of posting. The range may not wrap and must
+  // lie in one space.
+  struct Message {
+    Move move;
+  };
+  [[nodiscard]] Message post(const Move& move);
+  void receive(const Message& message);         // value <- message
+  void receive_reduce(const Message& message);  // value <- value (+) message
+  // Besides its value a rank may keep one other value per chunk, the aside: the partial result of
+  // ranks that come before it in a summation order it must keep.
+  void receive_aside(const Message& message);  // aside <- message
+  void reduce_aside(const Message& message);   // aside <- aside (+) message
+  void fold(int rank, int chunk, int chunks);  // value <- aside (+) value; the aside is used up
+
+  // Pipelining asked for; 0 (the default) leaves it to the executor.
   void set_segments(int segments) { segments_ = segments; }
 
-  // Derives dependences, adds the local copies that the postcondition still lacks, compacts scratch so that
-  // consecutive chunks lie consecutively, and returns the schedule. The builder is empty afterwards.
+  // Adds the local copies that the contract's outputs still lack, derives dependences, numbers
+  // scratch so that consecutive chunks lie consecutively, and returns the schedule. Call once.
   [[nodiscard]] Schedule finish(std::string name);
 
  private:
+  struct Draft;       // a step whose slots are still symbolic
+  struct Dependency;  // scratch memory of the derivation
+  enum class Where : std::uint8_t { kNone, kInput, kOutput, kScratch, kAside };
+  enum class End : std::uint8_t { kCopy, kReduce, kAsideCopy, kAsideReduce };
+
+  [[nodiscard]] Where& where(int rank, int chunk);
+  [[nodiscard]] Where home(int rank, int chunk) const;
+  [[nodiscard]] bool kept(int rank) const { return !keep_ || *keep_ == rank; }
+  void move_pieces(const Move& move, End end);
+  int run_length(const Move& move, End end, int chunk, int limit);
+  void emit_send(const Move& piece);
+  void emit_receive(const Move& piece, End end);
+  void add_final_copies(int rank);
+  [[nodiscard]] Program lower(std::vector<Draft>& drafts, Dependency& memory) const;
+
   Contract contract_;
   std::optional<int> keep_;
-  int segments_ = 1;
-  struct State;
-  std::vector<State> states_;
-
- public:
-  ~Builder();
-  Builder(const Builder&) = delete;
-  Builder& operator=(const Builder&) = delete;
+  int chunks_ = 0;
+  int segments_ = 0;
+  std::int64_t posted_ = 0;                 // messages whose receiving end is not written yet
+  std::vector<Where> where_;                // [world][chunks]: where the value lives now
+  std::vector<std::vector<Draft>> drafts_;  // [world]
 };
 
 }  // namespace sinew::sched

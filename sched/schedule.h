@@ -1,26 +1,35 @@
-// Schedule: a collective as data. One Program of Steps per rank says which chunk moves where; nothing here
-// knows counts, element types, pointers, time or transports.
+// Schedule: a collective as data. One Program of Steps per rank says which chunk moves where;
+// nothing here knows counts, element types, pointers, time or transports.
 //
-// Never does: generate (collective/*.cc through Builder), prove (verify.h), time (simulate.h), run (comm/).
-// Threads: plain values; share const objects freely.
+// Never does: generate (collective/*.cc through Builder), prove (verify.h), time (simulate.h), run
+// (comm/). Threads: plain values; share const objects freely.
 //
 // Terms
-//   chunk    meaning: one of `blocks * chunks_per_block` pieces of the collective's logical vector. A block is
-//            one rank's part where the operation has parts (reduce-scatter, all-gather, ...), else there is one.
-//   slot     a place on one rank that holds one chunk: Input[c] (the caller's input, read only), Output[c] (the
+//   chunk    meaning: one of `blocks * chunks_per_block` pieces of the collective's logical vector.
+//   A block is
+//            one rank's part where the operation has parts (reduce-scatter, all-gather, ...), else
+//            there is one.
+//   slot     a place on one rank that holds one chunk: Input[c] (the caller's input, read only),
+//   Output[c] (the
 //            caller's output) or Scratch[s] (private; sized like the chunk `scratch_chunk[s]`).
-//   segment  pipelining, not meaning: the executor may cut every message of a schedule into k segments. All
+//   segment  pipelining, not meaning: the executor may cut every message of a schedule into k
+//   segments. All
 //            segments follow the same program independently, so a proof for one is a proof for all.
-//   lane     one FIFO stream of messages between an ordered pair of ranks. The i-th Send of (source, target,
+//   lane     one FIFO stream of messages between an ordered pair of ranks. The i-th Send of
+//   (source, target,
 //            lane) meets the i-th Recv or RecvReduce of it.
 //
 // Invariants (proved by verify.h; assumed by the executor)
-//   1. Program order is issue order, not completion order: a step may begin, per segment, when the same segment
+//   1. Program order is issue order, not completion order: a step may begin, per segment, when the
+//   same segment
 //      of each of its dependences is complete and its lane's earlier messages have been issued.
-//   2. A Send is complete when its source slot may be overwritten; a Recv when its target holds the data.
-//   3. Input[c] and Output[c] may be the same memory. Dependences treat them as one place, so every schedule is
+//   2. A Send is complete when its source slot may be overwritten; a Recv when its target holds the
+//   data.
+//   3. Input[c] and Output[c] may be the same memory. Dependences treat them as one place, so every
+//   schedule is
 //      valid in place and out of place. Input is never written.
-//   4. A step moves `chunks` consecutive slots of one space as one message, both ends the same chunk numbers
+//   4. A step moves `chunks` consecutive slots of one space as one message, both ends the same
+//   chunk numbers
 //      where the space is Input or Output.
 #pragma once
 
@@ -32,6 +41,9 @@
 #include "sched/collective/contract.h"
 
 namespace sinew::sched {
+
+inline constexpr int kMaxWorld = 4096;
+inline constexpr int kMaxChunks = 65535;  // a message's chunk count fits Step::chunks
 
 enum class Verb : std::uint8_t {
   kSend,        // message <- source                      peer receives
@@ -68,8 +80,9 @@ static_assert(sizeof(Step) == 16);
 
 struct Program {
   std::vector<Step> steps;
-  // For step 0, then step 1, ...: the indices of earlier steps of this program it waits for. Derived by
-  // Builder::finish (read after write, write after read, write after write), never written by hand.
+  // For step 0, then step 1, ...: the indices of earlier steps of this program it waits for.
+  // Derived by Builder::finish (read after write, write after read, write after write), never
+  // written by hand.
   std::vector<std::uint32_t> dependences;
   // Scratch slot s has the size of this chunk.
   std::vector<std::uint32_t> scratch_chunk;
@@ -79,15 +92,16 @@ struct Program {
 struct Schedule {
   std::string name;  // the registry row's name, or the file's
   Contract contract;
-  int segments = 1;               // pipelining asked for by the parameters; 0 leaves it to the executor
+  int segments = 1;  // pipelining asked for by the parameters; 0 leaves it to the executor
   std::vector<Program> programs;  // [world]; with a keep-filter all but one are empty
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
 [[nodiscard]] std::string_view name_of(Verb verb);
 
-// Text form: `print` is canonical, `parse(print(s)) == s`. parse throws UsageError with the line number,
-// what was found and what is legal; it accepts any text without undefined behaviour.
+// Text form, one step a line: VERB PEER LANE CHUNKS SOURCE TARGET [DEPENDENCE...]. `print` is
+// canonical, `parse(print(s)) == s`. parse throws UsageError with the line number, what was found
+// and what is legal; it accepts any text without undefined behaviour.
 [[nodiscard]] std::string print(const Schedule& schedule);
 [[nodiscard]] Schedule parse_schedule(std::string_view text);
 

@@ -1,0 +1,126 @@
+// Direct: every rank sends to every rank that needs the data, nothing is forwarded. With one port
+// P-1 rounds, on memory that all ranks map one phase.
+//
+//   one_shot all-reduce     every rank sends its whole vector to all, all reduce all of them
+//   two_shot all-reduce     direct reduce-scatter, then direct all-gather: the bandwidth bound
+// Every sum runs over the ranks in increasing order, on every rank: ((x0 + x1) + x2) + ... Both
+// all-reduces and the reduce-scatter therefore give the same bits. The ranks before one's own are
+// summed aside (builder.h). In round t rank r sends to rank r + t, so that no two ranks send to one
+// at a time.
+#include <vector>
+
+#include "sched/base/partition.h"
+#include "sched/collective/algorithms.h"
+
+namespace sinew::sched {
+
+namespace {
+
+using Messages = std::vector<Builder::Message>;
+
+// `to` sums the messages of all others (sorted by sender) and its own value in the order of ranks.
+void sum_in_rank_order(Builder& b, int to, int chunk, int chunks, const Messages& messages) {
+  bool folded = to == 0;
+  bool first = true;
+  for (const Builder::Message& message : messages) {
+    if (!folded && message.move.from > to) {
+      b.fold(to, chunk, chunks);
+      folded = true;
+    }
+    if (folded) {
+      b.receive_reduce(message);
+    } else if (to == 1) {
+      b.receive_reduce(message);  // own + x0 has the bits of x0 + own
+      folded = true;
+    } else if (first) {
+      b.receive_aside(message);
+    } else {
+      b.reduce_aside(message);
+    }
+    first = false;
+  }
+  if (!folded) b.fold(to, chunk, chunks);
+}
+
+// Every rank sends chunks [chunk_of(to), + chunks) to every other one; each then sums.
+template <typename ChunkOf>
+void exchange_and_sum(Builder& b, int chunks, ChunkOf chunk_of) {
+  const int world = b.world();
+  std::vector<Messages> inbox(static_cast<std::size_t>(world),
+                              Messages(static_cast<std::size_t>(world)));
+  for (int round = 1; round < world; ++round) {
+    for (int from = 0; from < world; ++from) {
+      const int to = mod(from + round, world);
+      inbox[static_cast<std::size_t>(to)][static_cast<std::size_t>(from)] =
+          b.post({.chunk = chunk_of(to), .chunks = chunks, .from = from, .to = to});
+    }
+  }
+  for (int to = 0; to < world; ++to) {
+    Messages& messages = inbox[static_cast<std::size_t>(to)];
+    messages.erase(messages.begin() + to);
+    if (!messages.empty()) sum_in_rank_order(b, to, chunk_of(to), chunks, messages);
+  }
+}
+
+void gather_directly(Builder& b) {
+  const int world = b.world();
+  for (int round = 1; round < world; ++round) {
+    for (int from = 0; from < world; ++from)
+      b.copy({.chunk = from, .from = from, .to = mod(from + round, world)});
+  }
+}
+
+double others(const Params& params) { return params.world - 1.0; }
+double share(const Params& params) { return others(params) / params.world; }
+
+}  // namespace
+
+void direct_broadcast(const Params&, Builder& b) {
+  for (int round = 1; round < b.world(); ++round) {
+    b.copy({.chunk = 0,
+            .chunks = b.chunks(),
+            .from = b.root(),
+            .to = mod(b.root() + round, b.world())});
+  }
+}
+
+void direct_reduce(const Params&, Builder& b) {
+  Messages messages;
+  for (int from = 0; from < b.world(); ++from) {
+    if (from != b.root())
+      messages.push_back(b.post({.chunk = 0, .chunks = b.chunks(), .from = from, .to = b.root()}));
+  }
+  if (!messages.empty()) sum_in_rank_order(b, b.root(), 0, b.chunks(), messages);
+}
+
+void direct_reduce_scatter(const Params&, Builder& b) {
+  exchange_and_sum(b, 1, [](int to) { return to; });
+}
+
+void direct_all_gather(const Params&, Builder& b) { gather_directly(b); }
+
+void one_shot_all_reduce(const Params&, Builder& b) {
+  exchange_and_sum(b, b.chunks(), [](int) { return 0; });
+}
+
+void two_shot_all_reduce(const Params&, Builder& b) {
+  exchange_and_sum(b, 1, [](int to) { return to; });
+  gather_directly(b);
+}
+
+Cost direct_broadcast_cost(const Params& params) { return {others(params), others(params), 0}; }
+Cost direct_reduce_cost(const Params& params) {
+  return {others(params), others(params), others(params)};
+}
+Cost direct_reduce_scatter_cost(const Params& params) {
+  return {others(params), share(params), share(params)};
+}
+Cost direct_all_gather_cost(const Params& params) { return {others(params), share(params), 0}; }
+Cost one_shot_all_reduce_cost(const Params& params) {
+  return {others(params), others(params), others(params)};
+}
+Cost two_shot_all_reduce_cost(const Params& params) {
+  return {2 * others(params), 2 * share(params), share(params)};
+}
+
+}  // namespace sinew::sched

@@ -1,0 +1,53 @@
+// Recursive doubling: in round k rank r exchanges all it has with rank r xor 2^k.
+//
+// All-reduce: Q = 2^floor(log2 P) ranks take part; each of the other P - Q first gives its vector
+// to a neighbour and gets the result from it at the end. log2 Q rounds of the whole vector (+2 when
+// P != Q). Both ends of an exchange combine the same two partial results, so all ranks hold the
+// same bits. All-gather: the ranges double; log2 P rounds, (P-1)/P of the vector; a power of two
+// only. Thakur, Rabenseifner, Gropp, IJHPCA 2005.
+#include <vector>
+
+#include "sched/base/partition.h"
+#include "sched/collective/algorithms.h"
+#include "sched/collective/fold.h"
+
+namespace sinew::sched {
+
+void recursive_doubling_all_reduce(const Params&, Builder& b) {
+  const Fold fold(b.world());
+  fold.reduce_in(b);
+  for (int distance = 1; distance < fold.participants(); distance *= 2) {
+    std::vector<Builder::Message> messages;
+    for (int place = 0; place < fold.participants(); ++place) {
+      messages.push_back(b.post({.chunk = 0,
+                                 .chunks = b.chunks(),
+                                 .from = fold.rank(place),
+                                 .to = fold.rank(place ^ distance)}));
+    }
+    for (const Builder::Message& message : messages) b.receive_reduce(message);
+  }
+  fold.copy_out(b);
+}
+
+void recursive_doubling_all_gather(const Params&, Builder& b) {
+  for (int distance = 1; distance < b.world(); distance *= 2) {
+    for (int rank = 0; rank < b.world(); ++rank) {
+      b.copy({.chunk = rank / distance * distance,
+              .chunks = distance,
+              .from = rank,
+              .to = rank ^ distance});
+    }
+  }
+}
+
+Cost recursive_doubling_all_reduce_cost(const Params& params) {
+  const double levels = floor_log2(params.world);
+  const double extra = is_power_of_two(params.world) ? 0 : 1;
+  return {levels + 2 * extra, levels + 2 * extra, levels + extra};
+}
+
+Cost recursive_doubling_all_gather_cost(const Params& params) {
+  return {static_cast<double>(ceil_log2(params.world)), (params.world - 1.0) / params.world, 0};
+}
+
+}  // namespace sinew::sched

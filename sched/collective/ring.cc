@@ -1,0 +1,61 @@
+// Ring: every rank sends to its right neighbour and receives from its left one, one chunk a round.
+//
+// Terms: P chunks, one per rank. Reduce-scatter takes P-1 rounds and leaves one finished chunk on
+// each rank; all-gather takes P-1 more and copies each finished chunk once around. All-reduce is
+// one after the other. Cost: all-reduce 2(P-1) rounds and 2(P-1)/P of the vector sent, (P-1)/P of
+// it reduced, by every rank: the bandwidth bound. Any world. Patarasuk and Yuan, JPDC 2009.
+#include "sched/base/partition.h"
+#include "sched/collective/algorithms.h"
+
+namespace sinew::sched {
+
+namespace {
+
+double share(const Params& params) { return (params.world - 1.0) / params.world; }
+
+}  // namespace
+
+void ring_all_reduce(const Params&, Builder& b) {
+  const int world = b.world();
+  for (int round = 0; round < world - 1; ++round) {
+    for (int rank = 0; rank < world; ++rank) {
+      b.reduce({.chunk = mod(rank - round, world), .from = rank, .to = mod(rank + 1, world)});
+    }
+  }
+  for (int round = 0; round < world - 1; ++round) {
+    for (int rank = 0; rank < world; ++rank) {
+      b.copy({.chunk = mod(rank + 1 - round, world), .from = rank, .to = mod(rank + 1, world)});
+    }
+  }
+}
+
+// Starts one chunk lower than all-reduce does, so that rank r ends with chunk r.
+void ring_reduce_scatter(const Params&, Builder& b) {
+  const int world = b.world();
+  for (int round = 0; round < world - 1; ++round) {
+    for (int rank = 0; rank < world; ++rank) {
+      b.reduce({.chunk = mod(rank - 1 - round, world), .from = rank, .to = mod(rank + 1, world)});
+    }
+  }
+}
+
+void ring_all_gather(const Params&, Builder& b) {
+  const int world = b.world();
+  for (int round = 0; round < world - 1; ++round) {
+    for (int rank = 0; rank < world; ++rank) {
+      b.copy({.chunk = mod(rank - round, world), .from = rank, .to = mod(rank + 1, world)});
+    }
+  }
+}
+
+Cost ring_all_reduce_cost(const Params& params) {
+  return {2.0 * (params.world - 1), 2 * share(params), share(params)};
+}
+
+Cost ring_reduce_scatter_cost(const Params& params) {
+  return {params.world - 1.0, share(params), share(params)};
+}
+
+Cost ring_all_gather_cost(const Params& params) { return {params.world - 1.0, share(params), 0}; }
+
+}  // namespace sinew::sched
