@@ -13,6 +13,7 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/cpu.h"
 #include "sched/base/dtype.h"
 
 namespace sinew::kernels {
@@ -48,5 +49,7 @@ struct ReduceFunctions {
 };
 
 [[nodiscard]] const ReduceFunctions& reduce_plain();
+// Null where this build has no code for `isa`.
+[[nodiscard]] const ReduceFunctions* reduce_simd(Isa isa);
 
 }  // namespace sinew::kernels

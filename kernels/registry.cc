@@ -13,6 +13,8 @@ namespace sinew::kernels {
 std::span<const KernelRow> kernel_rows() {
   static const KernelRow rows[] = {
       {"reduce", {}, "plain", Isa::kPortable, &reduce_plain()},
+      {"reduce", {}, "avx2", Isa::kAvx2, reduce_simd(Isa::kAvx2)},
+      {"reduce", {}, "avx512", Isa::kAvx512, reduce_simd(Isa::kAvx512)},
       {"elementwise", DType::kF32, "plain", Isa::kPortable, &elementwise_plain<float>()},
       {"elementwise", DType::kF64, "plain", Isa::kPortable, &elementwise_plain<double>()},
       {"layer_norm", DType::kF32, "plain", Isa::kPortable, &layer_norm_plain<float>()},
@@ -30,7 +32,7 @@ std::span<const KernelRow> kernel_rows() {
 }
 
 bool is_available(const KernelRow& row) {
-  return row.functions != nullptr && row.isa == Isa::kPortable;
+  return row.functions != nullptr && supports(cpu(), row.isa);
 }
 
 }  // namespace sinew::kernels

@@ -12,19 +12,16 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/cpu.h"
 #include "sched/base/dtype.h"
 
 namespace sinew::kernels {
-
-// What a version needs of the processor. kPortable is plain C++; kBaseline is vector code for what
-// every processor of the architecture has (SSE2, NEON).
-enum class Isa : std::uint8_t { kPortable, kBaseline, kAvx2, kAvx512, kAvx512Bf16 };
 
 struct KernelRow {
   std::string_view operation;
   std::optional<DType> dtype;  // none: the functions cover all types
   std::string_view version;
-  Isa isa;
+  Isa isa;  // what the version needs of the processor
   // The operation's struct of functions (GeluFunctions and so on); null when the version is not
   // part of this build, because the compiler's target architecture lacks the instruction set.
   const void* functions;

@@ -1,0 +1,122 @@
+// The vector reductions of many sources: each source is read once, the running result stays in
+// registers, and 16-bit floats stay widened until the one rounding at the end. See reduce_simd.cc
+// for the last vector.
+#include <span>
+
+#include "kernels/reduce.h"
+#include "kernels/streaming.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/reduce_many_simd.cc"
+#include "kernels/simd_targets.h"
+
+#if SINEW_SIMD_BODY
+#include "kernels/reduce_simd_inl.h"
+HWY_BEFORE_NAMESPACE();
+namespace sinew::kernels::HWY_NAMESPACE {
+namespace {
+
+using Sources = std::span<const void* const>;
+
+template <typename E>
+HWY_INLINE const E* source(Sources sources, std::size_t s) {
+  return static_cast<const E*>(sources[s]);
+}
+
+template <ReduceOp op, class L, typename E>
+HWY_INLINE typename L::Memory combined_at(Sources sources, std::int64_t i) {
+  auto sum = L::widen(hn::LoadU(L::d, source<E>(sources, 0) + i));
+  for (std::size_t s = 1; s < sources.size(); ++s) {
+    sum = L::template combine_wide<op>(sum, L::widen(hn::LoadU(L::d, source<E>(sources, s) + i)));
+  }
+  return L::narrow(sum);
+}
+
+// Two vectors at a time: the loads of one source hide behind the additions of the other.
+template <ReduceOp op, class L, typename E, class Store>
+HWY_INLINE std::int64_t combine_pairs(Sources sources, std::int64_t i, std::int64_t count,
+                                      const Store& store) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(L::d));
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    auto first = L::widen(hn::LoadU(L::d, source<E>(sources, 0) + i));
+    auto second = L::widen(hn::LoadU(L::d, source<E>(sources, 0) + i + lanes));
+    for (std::size_t s = 1; s < sources.size(); ++s) {
+      const E* from = source<E>(sources, s) + i;
+      first = L::template combine_wide<op>(first, L::widen(hn::LoadU(L::d, from)));
+      second = L::template combine_wide<op>(second, L::widen(hn::LoadU(L::d, from + lanes)));
+    }
+    store(L::narrow(first), i);
+    store(L::narrow(second), i + lanes);
+  }
+  return i;
+}
+
+template <ReduceOp op, class L, typename E>
+HWY_INLINE void many_small(E* t, Sources sources, std::int64_t count) {
+  const auto lanes = static_cast<std::size_t>(count);
+  auto sum = L::widen(load_part(L::d, source<E>(sources, 0), lanes));
+  for (std::size_t s = 1; s < sources.size(); ++s) {
+    sum =
+        L::template combine_wide<op>(sum, L::widen(load_part(L::d, source<E>(sources, s), lanes)));
+  }
+  store_part(L::narrow(sum), L::d, t, lanes);
+}
+
+template <typename E>
+bool is_among(const E* target, Sources sources) {
+  for (const void* one : sources) {
+    if (one == target) return true;
+  }
+  return false;
+}
+
+template <ReduceOp op, typename T>
+void many(void* target, Sources sources, std::int64_t count) {
+  using L = Lanes<T>;
+  using E = hn::TFromD<typename L::D>;
+  auto* t = static_cast<E*>(target);
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(L::d));
+  if (count < lanes) {
+    if (count > 0) many_small<op, L>(t, sources, count);
+    return;
+  }
+  const auto last = combined_at<op, L, E>(sources, count - lanes);
+  std::int64_t i = 0;
+  const std::int64_t bytes_touched =
+      static_cast<std::int64_t>(sources.size() + 1) * count * static_cast<std::int64_t>(sizeof(E));
+  if (bypasses_cache(bytes_touched) && !is_among(t, sources)) {
+    hn::StoreU(combined_at<op, L, E>(sources, 0), L::d, t);
+    i = combine_pairs<op, L, E>(sources, elements_to_alignment(t, lanes), count,
+                                [&](auto value, std::int64_t at)
+                                    HWY_ATTR { hn::Stream(value, L::d, t + at); });
+    hwy::FlushStream();
+  } else {
+    i = combine_pairs<op, L, E>(sources, 0, count, [&](auto value, std::int64_t at) HWY_ATTR {
+      hn::StoreU(value, L::d, t + at);
+    });
+  }
+  if (i + lanes <= count) hn::StoreU(combined_at<op, L, E>(sources, i), L::d, t + i);
+  hn::StoreU(last, L::d, t + count - lanes);
+}
+
+template <typename T>
+void set_type(ReduceFunctions& table, DType dtype) {
+  auto& row = table.many[static_cast<std::size_t>(dtype)];
+  row[static_cast<std::size_t>(ReduceOp::kSum)] = many<ReduceOp::kSum, T>;
+  row[static_cast<std::size_t>(ReduceOp::kAvg)] = many<ReduceOp::kSum, T>;
+  row[static_cast<std::size_t>(ReduceOp::kProd)] = many<ReduceOp::kProd, T>;
+  row[static_cast<std::size_t>(ReduceOp::kMin)] = many<ReduceOp::kMin, T>;
+  row[static_cast<std::size_t>(ReduceOp::kMax)] = many<ReduceOp::kMax, T>;
+}
+
+}  // namespace
+
+void set_many(ReduceFunctions& table) {
+  for (const DTypeInfo& row : kDTypes) {
+    visit(row.dtype, [&](auto zero) { set_type<decltype(zero)>(table, row.dtype); });
+  }
+}
+
+}  // namespace sinew::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

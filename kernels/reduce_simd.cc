@@ -1,0 +1,172 @@
+// The vector reductions of two operands, the division that ends an average, and the copy.
+//
+// The last, possibly overlapping vector is combined before anything is written and stored after
+// everything else: no element-by-element tail, and still right when target is an operand. Outputs
+// that do not fit the cache bypass it, which saves reading them first (3 instead of 4 units of
+// traffic for 2 operands).
+#include <cstring>
+#include <span>
+
+#include "kernels/reduce.h"
+#include "kernels/registry.h"
+#include "kernels/streaming.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/reduce_simd.cc"
+#include "kernels/simd_targets.h"
+
+#if SINEW_SIMD_BODY
+#include "kernels/reduce_simd_inl.h"
+HWY_BEFORE_NAMESPACE();
+namespace sinew::kernels::HWY_NAMESPACE {
+namespace {
+
+template <ReduceOp op, class L>
+HWY_INLINE typename L::Memory combined(typename L::Memory a, typename L::Memory b) {
+  return L::narrow(L::template combine_wide<op>(L::widen(a), L::widen(b)));
+}
+
+// Fewer elements than a vector holds.
+template <ReduceOp op, class L, typename E>
+HWY_INLINE void binary_small(E* t, const E* a, const E* b, std::int64_t count) {
+  const auto lanes = static_cast<std::size_t>(count);
+  store_part(combined<op, L>(load_part(L::d, a, lanes), load_part(L::d, b, lanes)), L::d, t, lanes);
+}
+
+// Writes whole vectors past the cache from the first aligned element on; returns how many elements
+// are done.
+template <ReduceOp op, class L, typename E>
+HWY_NOINLINE std::int64_t binary_streaming(E* t, const E* a, const E* b, std::int64_t count) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(L::d));
+  hn::StoreU(combined<op, L>(hn::LoadU(L::d, a), hn::LoadU(L::d, b)), L::d, t);
+  std::int64_t i = elements_to_alignment(t, lanes);
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    const auto first = combined<op, L>(hn::LoadU(L::d, a + i), hn::LoadU(L::d, b + i));
+    const auto second =
+        combined<op, L>(hn::LoadU(L::d, a + i + lanes), hn::LoadU(L::d, b + i + lanes));
+    hn::Stream(first, L::d, t + i);
+    hn::Stream(second, L::d, t + i + lanes);
+  }
+  hwy::FlushStream();
+  return i;
+}
+
+template <ReduceOp op, typename T>
+void binary(void* target, const void* left, const void* right, std::int64_t count) {
+  using L = Lanes<T>;
+  using E = hn::TFromD<typename L::D>;
+  auto* t = static_cast<E*>(target);
+  const auto* a = static_cast<const E*>(left);
+  const auto* b = static_cast<const E*>(right);
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(L::d));
+  if (count < lanes) {
+    if (count > 0) binary_small<op, L>(t, a, b, count);
+    return;
+  }
+  const auto last =
+      combined<op, L>(hn::LoadU(L::d, a + count - lanes), hn::LoadU(L::d, b + count - lanes));
+  std::int64_t i = 0;
+  if (t != a && t != b && bypasses_cache(3 * count * static_cast<std::int64_t>(sizeof(E)))) {
+    i = binary_streaming<op, L>(t, a, b, count);
+  }
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    const auto first = combined<op, L>(hn::LoadU(L::d, a + i), hn::LoadU(L::d, b + i));
+    const auto second =
+        combined<op, L>(hn::LoadU(L::d, a + i + lanes), hn::LoadU(L::d, b + i + lanes));
+    hn::StoreU(first, L::d, t + i);
+    hn::StoreU(second, L::d, t + i + lanes);
+  }
+  if (i + lanes <= count) {
+    hn::StoreU(combined<op, L>(hn::LoadU(L::d, a + i), hn::LoadU(L::d, b + i)), L::d, t + i);
+  }
+  hn::StoreU(last, L::d, t + count - lanes);
+}
+
+template <typename T>
+HWY_INLINE typename Lanes<T>::Memory divided(typename Lanes<T>::Memory value, double divisor) {
+  using L = Lanes<T>;
+  if constexpr (std::is_floating_point_v<T>) {
+    return hn::Div(value, hn::Set(L::d, static_cast<T>(divisor)));
+  } else {
+    const hn::ScalableTag<float> d;
+    const auto by = hn::Set(d, static_cast<float>(divisor));
+    const WidePair wide = L::widen(value);
+    return L::narrow({hn::Div(wide.first, by), hn::Div(wide.second, by)});
+  }
+}
+
+template <typename T>
+void scale_by(void* data, std::int64_t count, std::int64_t divisor) {
+  using L = Lanes<T>;
+  auto* x = static_cast<hn::TFromD<typename L::D>*>(data);
+  const auto by = static_cast<double>(divisor);
+  for_each_vector(L::d, count, [&](auto io, std::int64_t i) HWY_ATTR {
+    io.store(divided<T>(io.load(L::d, x + i), by), L::d, x + i);
+  });
+}
+
+void copy_bytes(void* target, const void* source, std::int64_t size_bytes) {
+  auto* t = static_cast<std::uint8_t*>(target);
+  const auto* s = static_cast<const std::uint8_t*>(source);
+  std::int64_t i = 0;
+  if (bypasses_cache(2 * size_bytes)) {
+    const hn::ScalableTag<std::uint8_t> d;
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    hn::StoreU(hn::LoadU(d, s), d, t);
+    i = elements_to_alignment(t, lanes);
+    for (; i + 4 * lanes <= size_bytes; i += 4 * lanes) {
+      const auto first = hn::LoadU(d, s + i);
+      const auto second = hn::LoadU(d, s + i + lanes);
+      const auto third = hn::LoadU(d, s + i + 2 * lanes);
+      const auto fourth = hn::LoadU(d, s + i + 3 * lanes);
+      hn::Stream(first, d, t + i);
+      hn::Stream(second, d, t + i + lanes);
+      hn::Stream(third, d, t + i + 2 * lanes);
+      hn::Stream(fourth, d, t + i + 3 * lanes);
+    }
+    hwy::FlushStream();
+  }
+  if (i < size_bytes) std::memcpy(t + i, s + i, static_cast<std::size_t>(size_bytes - i));
+}
+
+template <typename T>
+void set_type(ReduceFunctions& table, DType dtype) {
+  auto& row = table.binary[static_cast<std::size_t>(dtype)];
+  row[static_cast<std::size_t>(ReduceOp::kSum)] = binary<ReduceOp::kSum, T>;
+  row[static_cast<std::size_t>(ReduceOp::kAvg)] = binary<ReduceOp::kSum, T>;
+  row[static_cast<std::size_t>(ReduceOp::kProd)] = binary<ReduceOp::kProd, T>;
+  row[static_cast<std::size_t>(ReduceOp::kMin)] = binary<ReduceOp::kMin, T>;
+  row[static_cast<std::size_t>(ReduceOp::kMax)] = binary<ReduceOp::kMax, T>;
+  // Integer division has no vector form and an average of integers is rare: those stay plain.
+  if constexpr (!std::is_integral_v<T>) table.scale[static_cast<std::size_t>(dtype)] = scale_by<T>;
+}
+
+}  // namespace
+
+const ReduceFunctions& reduce_table() {
+  static const ReduceFunctions table = [] {
+    ReduceFunctions built = reduce_plain();
+    for (const DTypeInfo& row : kDTypes) {
+      visit(row.dtype, [&](auto zero) { set_type<decltype(zero)>(built, row.dtype); });
+    }
+    built.copy = copy_bytes;
+    set_many(built);
+    return built;
+  }();
+  return table;
+}
+
+}  // namespace sinew::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+
+#if HWY_ONCE
+namespace sinew::kernels {
+
+const ReduceFunctions* reduce_simd(Isa isa) {
+  const ReduceFunctions& (*const table)() = SINEW_SIMD_VERSION(isa, reduce_table);
+  return table != nullptr ? &table() : nullptr;
+}
+
+}  // namespace sinew::kernels
+#endif
