@@ -28,12 +28,15 @@ double Timeline::end_s() const {
 
 namespace {
 
-// A span's cells: what fits of its label, then a pattern that tells the kinds apart.
-std::string cells_of(const std::string& label, std::size_t width) {
+// A span's cells: what fits of its label, then a pattern that tells the kinds apart. A shade, which
+// text cannot show, becomes a lower-case letter.
+std::string cells_of(const Span& span, std::size_t width) {
+  const std::string& label = span.label;
   const char kind = label.empty() ? '#' : label.front();
   const char fill = kind == 'B' ? '=' : kind == 'W' ? '~' : kind == '>' || kind == '<' ? kind : '-';
   std::string text = label.size() <= width ? label : std::string(1, kind);
   text.resize(width, fill);
+  if (span.shade > 0 && text.front() >= 'A' && text.front() <= 'Z') text.front() += 'a' - 'A';
   return text;
 }
 
@@ -166,9 +169,9 @@ std::string draw_text(const Timeline& timeline, int columns) {
       const std::size_t first = cell_of(span->begin_s);
       const std::size_t width = cell_of(span->end_s) - first;
       if (width > 0) {
-        line.replace(first, width, cells_of(span->label, width));
+        line.replace(first, width, cells_of(*span, width));
       } else if (first < line.size() && line[first] == ' ') {
-        line[first] = cells_of(span->label, 1).front();  // too short for a cell, but it happened
+        line[first] = cells_of(*span, 1).front();  // too short for a cell, but it happened
       }
     }
     text += fmt::format("{:<{}} |{}|\n", lane.name, name_width, line);

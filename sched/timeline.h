@@ -34,7 +34,8 @@ struct Timeline {
   [[nodiscard]] double end_s() const;
 };
 
-// One line per (row, lane), `columns` characters wide; a scale below. Deterministic.
+// One line per (row, lane), at most `columns` characters wide; a scale below. Labels are cut to their first letter
+// where they do not fit, and begin in lower case in shaded spans. Deterministic.
 [[nodiscard]] std::string draw_text(const Timeline& timeline, int columns = 100);
 // A standalone SVG document.
 [[nodiscard]] std::string draw_svg(const Timeline& timeline);

@@ -26,4 +26,26 @@ void append(PipeSchedule& schedule, int rank, PipeVerb verb, int stage, int micr
 [[nodiscard]] double one_f_one_b_bubble(const PipeParams& params, const PipeTimes& times);
 [[nodiscard]] int one_f_one_b_peak_live(const PipeParams& params, int rank);
 
+// interleaved.cc
+[[nodiscard]] PipeSchedule interleaved(const PipeParams& params);
+[[nodiscard]] std::string interleaved_refuse(const PipeParams& params);
+[[nodiscard]] double interleaved_bubble(const PipeParams& params, const PipeTimes& times);
+[[nodiscard]] int interleaved_peak_live(const PipeParams& params, int rank);
+
+// zero_bubble.cc
+[[nodiscard]] PipeSchedule zb_h1(const PipeParams& params);
+[[nodiscard]] double zb_h1_bubble(const PipeParams& params, const PipeTimes& times);
+[[nodiscard]] int zb_h1_peak_live(const PipeParams& params, int rank);
+[[nodiscard]] PipeSchedule zb_h2(const PipeParams& params);
+[[nodiscard]] double zb_h2_bubble(const PipeParams& params, const PipeTimes& times);
+[[nodiscard]] bool zb_h2_exact(const PipeParams& params, const PipeTimes& times);
+[[nodiscard]] int zb_h2_peak_live(const PipeParams& params, int rank);
+
+// zero_bubble_v.cc
+[[nodiscard]] PipeSchedule zb_v(const PipeParams& params);
+[[nodiscard]] std::string zb_v_refuse(const PipeParams& params);
+[[nodiscard]] double zb_v_bubble(const PipeParams& params, const PipeTimes& times);
+[[nodiscard]] bool zb_v_exact(const PipeParams& params, const PipeTimes& times);
+[[nodiscard]] int zb_v_peak_live(const PipeParams& params, int rank);
+
 }  // namespace sinew::sched

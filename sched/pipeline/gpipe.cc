@@ -1,8 +1,11 @@
-// GPipe: all forwards, then all backwards. p = 3, m = 4, F = 1, B + W = 2:
+// GPipe: all forwards, then all backwards. Here and in all pictures F = B = W = 1; the undivided
+// backward takes B + W.
 //
-//   rank 0  F0F1F2F3        B0--B1--B2--B3--
-//   rank 1    F0F1F2F3    B0--B1--B2--B3--
-//   rank 2      F0F1F2F3B0--B1--B2--B3--
+// Drawn: gpipe p 3 v 1 m 4
+//
+//   rank 0 |F0F1F2F3            B0==B1==B2==B3==|
+//   rank 1 |  F0F1F2F3      B0==B1==B2==B3==    |
+//   rank 2 |    F0F1F2F3B0==B1==B2==B3==        |
 //
 // Bubble (p-1)(F+B+W); every rank holds all m microbatches. Backwards run in increasing microbatch
 // order, where the paper runs them in decreasing order: same times, same memory, and the order of

@@ -1,9 +1,11 @@
 // 1F1B: after a warm-up of min(p-r-1, m) forwards, rank r alternates one forward and one backward,
-// then runs the backwards that are left. p = 3, m = 4, F = 1, B + W = 2:
+// then runs the backwards that are left.
 //
-//   rank 0  F0F1F2      B0--F3B1--    B2--  B3--
-//   rank 1    F0F1  B0--F2B1--F3B2--  B3--
-//   rank 2      F0B0--F1B1--F2B2--F3B3--
+// Drawn: 1f1b p 3 v 1 m 4
+//
+//   rank 0 |F0F1F2        B0==F3B1==  B2==  B3==|
+//   rank 1 |  F0F1    B0==F2B1==F3B2==  B3==    |
+//   rank 2 |    F0B0==F1B1==F2B2==F3B3==        |
 //
 // Bubble (p-1)(F+B+W), that of GPipe; what it saves is memory: rank r holds min(p-r, m)
 // microbatches instead of m. Any m, fewer than p included. Sources: Narayanan et al.,

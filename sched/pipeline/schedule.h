@@ -93,6 +93,7 @@ struct PipeAlgorithm {
   std::string_view name;     // "gpipe", "1f1b"
   std::string_view formula;  // bubble, for people
   std::string_view source;
+  int default_chunks;  // v when nobody says
   // Compute actions only; the send/receive pass (passes/communication.h) inserts the messages.
   PipeSchedule (*generate)(const PipeParams& params);
   // Empty when the parameters are legal, else the rule and the legal values in one line.

@@ -327,7 +327,8 @@ class Prover {
           pointer = std::string(line.size() + 1, ' ') + std::string(word.size(), '^');
         line += " " + word;
       }
-      text += line + (mark.index + kAfter < program.size() ? " ..." : "") + "\n" + pointer + "\n";
+      text +=
+          line + (mark.index + kAfter + 1 < program.size() ? " ..." : "") + "\n" + pointer + "\n";
     }
     return text;
   }

@@ -27,7 +27,7 @@ TEST(Timeline, TextSnapshotWithAllSpansOnWholeCells) {
             "two ranks\n"
             "rank 0         |F0--                B0======W0~~|\n"
             "rank 0 forward |    >0>>                        |\n"
-            "rank 1         |        F0--B0======            |\n"
+            "rank 1         |        f0--B0======            |\n"
             "             F  0       2       4       6       8\n");
 }
 
