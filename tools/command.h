@@ -26,6 +26,7 @@ struct Command {
   Run (*declare)(Args& args);
 };
 
+Run declare_explain(Args& args);
 Run declare_topo(Args& args);
 
 }  // namespace sinew::tools

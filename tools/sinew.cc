@@ -16,6 +16,8 @@ namespace sinew::tools {
 namespace {
 
 constexpr std::array kCommands = {
+    Command{"explain", "teach one schedule: source, cost, what happens round by round",
+            Launch::kAlone, declare_explain},
     Command{"topo", "describe this machine: cores, caches, limits, memory bandwidth",
             Launch::kAlone, declare_topo},
 };
