@@ -48,7 +48,7 @@ struct Call {
 // program if the operation was neither waited for nor failed).
 class Request {
  public:
-  Request() = default;
+  Request() noexcept;
   Request(Request&&) noexcept;
   Request& operator=(Request&&) noexcept;
   ~Request();

@@ -1,0 +1,51 @@
+// Arena: one allocation per role of memory (parameters, gradients, optimizer state, activations),
+// so that a rank's bytes are counted where they are made and can be held against the formulas.
+//
+// Threads: one thread at a time. Memory is zeroed and aligned to kAlignment. Views live as long as
+// the arena.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string_view>
+#include <vector>
+
+namespace sinew::model {
+
+class Arena {
+ public:
+  static constexpr std::size_t kAlignment = 64;  // a cache line, and the widest vector register
+
+  explicit Arena(std::string_view role) : role_(role) {}
+
+  // `count` zeroed elements; null for none.
+  template <typename T>
+  [[nodiscard]] T* allocate(std::int64_t count) {
+    if (count == 0) return nullptr;
+    const std::size_t size_bytes = static_cast<std::size_t>(count) * sizeof(T);
+    auto* memory =
+        static_cast<std::byte*>(::operator new (size_bytes, std::align_val_t{kAlignment}));
+    std::memset(memory, 0, size_bytes);
+    blocks_.emplace_back(memory);
+    size_bytes_ += static_cast<std::int64_t>(size_bytes);
+    return reinterpret_cast<T*>(memory);
+  }
+
+  [[nodiscard]] std::int64_t size_bytes() const { return size_bytes_; }
+  [[nodiscard]] std::string_view role() const { return role_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const {
+      ::operator delete (memory, std::align_val_t{kAlignment});
+    }
+  };
+  std::string_view role_;
+  std::int64_t size_bytes_ = 0;
+  std::vector<std::unique_ptr<std::byte, Free>> blocks_;
+};
+
+}  // namespace sinew::model

@@ -1,0 +1,81 @@
+// Data: token files, and the order in which a run sees them.
+//
+// Formats, told apart by their first bytes: llm.c .bin version 1 (magic 20240520, uint16 tokens),
+// llm.c .bin for Llama 3 (magic 20240801, version 7, uint32), and any other file as text of bytes
+// (one token a byte).
+//
+// Order: the training part is cut into windows of T + 1 tokens that overlap by one; an epoch visits
+// every window once, in an order that depends on the seed and the epoch only. Sequence number s of
+// the run (s = step * batch + index) is window permute(s) of epoch s / windows: independent of
+// ranks and layout, resumable anywhere, wrapping.
+//
+// Threads: const objects may be shared.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "model/mapped_file.h"
+
+namespace sinew::model {
+
+class Tokens {
+ public:
+  // Throws UsageError in plain words: missing, empty, truncated, unknown version.
+  explicit Tokens(const std::string& path);
+  // The same from memory; `bytes` must outlive this. For tests and the fuzzer.
+  Tokens(std::span<const std::byte> bytes, const std::string& where);
+
+  [[nodiscard]] std::int64_t size() const { return count_; }
+  [[nodiscard]] std::string_view format() const { return format_; }
+  // The largest vocabulary a token of this width can need: 256, 65536, 2^31.
+  [[nodiscard]] std::int64_t token_limit() const;
+  // target[i] = token begin + i, for begin + count <= size(). Throws Error naming the position when
+  // a token is not below `vocabulary`.
+  void copy(std::int64_t begin, std::int64_t count, std::int64_t vocabulary,
+            std::int32_t* target) const;
+
+ private:
+  void open(std::span<const std::byte> bytes, const std::string& where);
+
+  MappedFile file_;
+  std::string where_;
+  const std::byte* tokens_ = nullptr;
+  std::int64_t count_ = 0;
+  int width_ = 1;  // bytes a token
+  std::string_view format_;
+};
+
+// A bijection of [0, size) chosen by (seed, epoch): four rounds of a Feistel network over the next
+// even power of two, walked until it lands inside.
+[[nodiscard]] std::int64_t permute(std::int64_t index, std::int64_t size, std::uint64_t seed,
+                                   std::int64_t epoch);
+
+class Dataset {
+ public:
+  // The last `validation_fraction` of the tokens is kept for validation (at least one window when >
+  // 0). Throws UsageError when a part is shorter than one window of time + 1 tokens.
+  Dataset(const Tokens& tokens, std::int64_t time, std::int64_t vocabulary, std::uint64_t seed,
+          double validation_fraction);
+
+  [[nodiscard]] std::int64_t training_windows() const { return training_windows_; }
+  [[nodiscard]] std::int64_t validation_windows() const { return validation_windows_; }
+
+  // Sequence number `sequence` of the run: tokens and targets, [T] each.
+  void training(std::int64_t sequence, std::int32_t* tokens, std::int32_t* targets) const;
+  // Validation window `window`, in file order.
+  void validation(std::int64_t window, std::int32_t* tokens, std::int32_t* targets) const;
+
+ private:
+  void read(std::int64_t begin, std::int32_t* tokens, std::int32_t* targets) const;
+
+  const Tokens& tokens_;
+  std::int64_t time_;
+  std::int64_t vocabulary_;
+  std::uint64_t seed_;
+  std::int64_t validation_begin_ = 0;
+  std::int64_t training_windows_ = 0;
+  std::int64_t validation_windows_ = 0;
+};
+
+}  // namespace sinew::model

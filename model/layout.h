@@ -1,0 +1,110 @@
+// Layout: how one logical parameter lies on the ranks. Every rule that must know it is derived from
+// here: which gradients are summed over whom, what counts once in the norm, which slice a
+// checkpoint reads and writes.
+//
+// Never does: hold or move numbers. Threads: plain values.
+//
+// Terms
+//   logical tensor  the parameter as one rank alone would hold it, row-major
+//   slice           the part a tensor-parallel rank holds: the logical tensor read as [outer,
+//   parts, size, inner]
+//                   and cut along `size` to [begin, end). parts > 1 is the fused QKV matrix: each
+//                   of its three thirds is cut by heads, never the whole by contiguous thirds.
+//   tied            lives on the first and on the last stage; both copies start equal and see the
+//   same gradient
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "sched/plan/grid.h"
+
+namespace sinew::model {
+
+struct Slice {
+  std::int64_t outer = 1;
+  std::int64_t parts = 1;
+  std::int64_t size = 0;
+  std::int64_t inner = 1;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  [[nodiscard]] std::int64_t local_count() const { return outer * parts * (end - begin) * inner; }
+  [[nodiscard]] std::int64_t logical_count() const { return outer * parts * size * inner; }
+  [[nodiscard]] bool whole() const { return begin == 0 && end == size; }
+  // Calls body(local offset, logical offset, count) for each contiguous run, in increasing order of
+  // both.
+  template <typename Body>
+  void for_each_run(Body&& body) const {
+    const std::int64_t run = (end - begin) * inner;
+    for (std::int64_t i = 0; i < outer * parts; ++i) body(i * run, (i * size + begin) * inner, run);
+  }
+};
+
+enum class OverTensor : std::uint8_t {
+  kSharded,     // each tensor-parallel rank holds a slice; gradients belong to the slice alone
+  kReplicated,  // each holds all of it, with equal gradients; counted once, on tensor rank 0
+};
+
+struct Layout {
+  OverTensor tensor = OverTensor::kReplicated;
+  bool tied = false;
+};
+
+// One parameter as this rank holds it.
+struct Parameter {
+  std::string name;                 // Hugging Face's GPT-2 name
+  std::vector<std::int64_t> shape;  // logical
+  int index = 0;  // position in the whole model's list; the order of every sum over parameters
+  Layout layout;
+  Slice slice;
+  std::int64_t offset = 0;  // of the slice in the rank's flat buffers
+  bool decay = false;       // weight decay: tensors of two or more dimensions
+  double init_std = 0;      // normal with this deviation; 0: constant init_value
+  double init_value = 0;
+  bool second_copy =
+      false;  // the last stage's copy of a tied parameter: its gradient counts elsewhere
+};
+
+// The runs of a parameter's slice that lie in [begin, end) of the flat buffers: body(flat, logical,
+// count).
+template <typename Body>
+void for_each_run_within(const Parameter& p, std::int64_t begin, std::int64_t end, Body&& body) {
+  p.slice.for_each_run([&](std::int64_t local, std::int64_t logical, std::int64_t count) {
+    const std::int64_t first = std::max(p.offset + local, begin);
+    const std::int64_t last = std::min(p.offset + local + count, end);
+    if (first < last) body(first, logical + (first - p.offset - local), last - first);
+  });
+}
+
+// Whether the rank at these coordinates is the one, among the ranks that differ along tensor and
+// pipeline axes, that stands for its slice: what counts in a norm, what is written to a checkpoint.
+[[nodiscard]] inline bool holds_for_all(const Parameter& p, const sched::PerAxis& coordinates) {
+  return !p.second_copy && (p.layout.tensor == OverTensor::kSharded || coordinates.tp == 0);
+}
+
+// A range of whole layers, and the ends that this stage holds.
+struct StageShape {
+  std::int64_t first_layer = 0;
+  std::int64_t layers = 0;
+  bool has_embedding = false;
+  bool has_head = false;
+};
+
+// Stage `stage` of `stages`: layers by partition(), the embedding on the first, the head on the
+// last.
+[[nodiscard]] StageShape stage_shape(const Config& config, int stages, int stage);
+
+struct TensorRank {
+  int rank = 0;
+  int world = 1;
+};
+
+// The parameters of one stage on one tensor-parallel rank, in model order, offsets assigned.
+[[nodiscard]] std::vector<Parameter> stage_parameters(const Config& config, const StageShape& stage,
+                                                      TensorRank tensor);
+
+}  // namespace sinew::model

@@ -1,0 +1,134 @@
+#include "model/layouts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sched/base/check.h"
+#include "sched/base/error.h"
+#include "sched/base/philox.h"
+
+namespace sinew::model {
+
+namespace {
+
+constexpr std::uint32_t kBatchPurpose = 0xBA7C4;
+
+bool legal(const TrainOptions& options, int world) {
+  try {
+    static_cast<void>(make_plan(options, world));
+    return true;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+// max |a - b| / max |a|.
+double relative(const std::vector<double>& a, const std::vector<double>& b, bool& bits_equal) {
+  CHECK_EQ(a.size(), b.size());
+  double scale = 0;
+  double difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    scale = std::max(scale, std::abs(a[i]));
+    // A NaN on either side must not pass for small.
+    const double d = std::abs(a[i] - b[i]);
+    difference = std::isnan(d) ? INFINITY : std::max(difference, d);
+  }
+  bits_equal = bits_equal && difference == 0;
+  return difference == 0 ? 0 : difference / scale;
+}
+
+}  // namespace
+
+std::vector<TrainOptions> enumerate_layouts(const TrainOptions& base, int world,
+                                            const std::vector<std::int64_t>& microbatches) {
+  std::vector<TrainOptions> layouts;
+  for (int tp = 1; tp <= world; ++tp) {
+    for (int pp = 1; tp * pp <= world; ++pp) {
+      if (world % (tp * pp) != 0) continue;
+      const int dp = world / (tp * pp);
+      for (int zero = 0; zero <= (dp > 1 ? 1 : 0); ++zero) {
+        for (const sched::PipeAlgorithm& schedule : sched::pipe_algorithms()) {
+          // Without a pipeline all schedules are one.
+          if (pp == 1 && schedule.name != sched::pipe_algorithms().front().name) continue;
+          for (const std::int64_t m : microbatches) {
+            TrainOptions options = base;
+            options.tp = tp;
+            options.pp = pp;
+            options.dp = dp;
+            options.zero = zero;
+            options.schedule = schedule.name;
+            options.microbatches = m;
+            if (legal(options, world)) layouts.push_back(options);
+          }
+        }
+      }
+    }
+  }
+  return layouts;
+}
+
+std::string name_of(const TrainOptions& o) {
+  return fmt::format("tp{} pp{} dp{} zero{} {} m{}", o.tp, o.pp, o.dp, o.zero, o.schedule,
+                     o.microbatches);
+}
+
+Batch make_batch(const TrainPlan& plan, std::uint64_t seed) {
+  const Philox random(seed, kBatchPurpose);
+  Batch batch;
+  const std::int64_t count = plan.options.batch * plan.options.seq;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto words = random.words(static_cast<std::uint64_t>(i));
+    const auto vocabulary = static_cast<std::uint64_t>(plan.config.vocabulary);
+    batch.tokens.push_back(static_cast<std::int32_t>(words[0] % vocabulary));
+    batch.targets.push_back(words[2] % 8 == 0 ? -1
+                                              : static_cast<std::int32_t>(words[1] % vocabulary));
+  }
+  return batch;
+}
+
+LayoutRun run_layout(const TrainPlan& plan, comm::Communicator& world, const Batch& batch,
+                     int steps) {
+  const auto trainer = Trainer::create(plan, world);
+  LayoutRun run;
+  for (int step = 0; step < steps; ++step) {
+    const StepMetrics metrics = trainer->step_on(batch.tokens.data(), batch.targets.data());
+    run.losses.push_back(metrics.loss);
+    run.norms.push_back(metrics.gradient_norm);
+    if (step == 0) run.gradients = trainer->gather_gradients();
+  }
+  run.weights = trainer->gather_weights();
+  return run;
+}
+
+double LayoutError::largest() const {
+  return std::max(std::max(loss, norm), std::max(gradient, weight));
+}
+
+LayoutError compare_runs(const LayoutRun& reference, const LayoutRun& run) {
+  LayoutError error;
+  error.loss = relative(reference.losses, run.losses, error.bits_equal);
+  error.norm = relative(reference.norms, run.norms, error.bits_equal);
+  for (const auto& [name, tensor] : reference.gradients) {
+    const double d = relative(tensor, run.gradients.at(name), error.bits_equal);
+    if (d > error.gradient || error.worst_tensor.empty()) {
+      error.gradient = std::max(error.gradient, d);
+      error.worst_tensor = name;
+    }
+  }
+  for (const auto& [name, tensor] : reference.weights) {
+    error.weight = std::max(error.weight, relative(tensor, run.weights.at(name), error.bits_equal));
+  }
+  return error;
+}
+
+// Layouts differ in the order of sums only. Reordering a sum of n terms moves it by at most n u
+// times the sum of magnitudes; here n is at most a few thousand (tokens times channels), the random
+// signs make it sqrt(n), and a gradient passes a few dozen such sums between the loss and its
+// tensor. AdamW then divides by sqrt(v), which turns a relative error of a small gradient into the
+// same fraction of one learning rate. Together about 1000 u in the gradients; f64 is held to the
+// stricter 1e-10 that users expect of it.
+double layout_bound(const std::string& dtype) { return dtype == "f64" ? 1e-10 : 2000 * 0x1p-24; }
+
+}  // namespace sinew::model

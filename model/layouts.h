@@ -1,0 +1,55 @@
+// Layouts: the law that every way of splitting a model over the ranks trains the same model, as
+// code: enumerate the legal layouts, run each on the same batches, compare with one rank.
+//
+// Threads: one rank, one thread. run_layout is collective.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/trainer.h"
+
+namespace sinew::model {
+
+// Every TP x PP x DP split of `world` ranks with each ZeRO stage, every pipeline schedule with one
+// chunk a rank, and each number of microbatches in `microbatches` that is legal for `base`'s batch;
+// other options are base's.
+[[nodiscard]] std::vector<TrainOptions> enumerate_layouts(
+    const TrainOptions& base, int world, const std::vector<std::int64_t>& microbatches);
+// "tp2 pp2 dp1 zero0 1f1b m4"
+[[nodiscard]] std::string name_of(const TrainOptions& options);
+
+// One batch for a whole run: pseudo-random tokens, every eighth target or so without loss.
+struct Batch {
+  std::vector<std::int32_t> tokens;   // [batch, T]
+  std::vector<std::int32_t> targets;  // -1: no loss
+};
+[[nodiscard]] Batch make_batch(const TrainPlan& plan, std::uint64_t seed);
+
+struct LayoutRun {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  Trainer::Tensors gradients;  // of the first step
+  Trainer::Tensors weights;    // after the last
+};
+[[nodiscard]] LayoutRun run_layout(const TrainPlan& plan, comm::Communicator& world,
+                                   const Batch& batch, int steps);
+
+// Largest differences, each relative to the largest magnitude of its kind (a tensor, the losses,
+// the norms).
+struct LayoutError {
+  double loss = 0;
+  double norm = 0;
+  double gradient = 0;
+  double weight = 0;
+  std::string worst_tensor;  // of gradient
+  bool bits_equal = true;    // everything above is the same to the last bit
+  [[nodiscard]] double largest() const;
+};
+[[nodiscard]] LayoutError compare_runs(const LayoutRun& reference, const LayoutRun& run);
+
+// What rounding may do to the largest() of a run in this type: see the comment at its definition.
+[[nodiscard]] double layout_bound(const std::string& dtype);
+
+}  // namespace sinew::model

@@ -1,0 +1,149 @@
+#include "model/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/elementwise.h"
+#include "sched/base/check.h"
+
+namespace sinew::model {
+
+namespace {
+// Keeps the coefficient finite at norm 0; PyTorch's value.
+constexpr double kNormGuard = 1e-6;
+}  // namespace
+
+double LearningRate::at(std::int64_t step) const {
+  if (step < warmup) return lr * static_cast<double>(step + 1) / static_cast<double>(warmup);
+  const std::int64_t rest = std::max<std::int64_t>(1, steps - warmup);
+  const double done = std::min(1.0, static_cast<double>(step - warmup) / static_cast<double>(rest));
+  return min_lr + (lr - min_lr) * 0.5 * (1 + std::cos(std::numbers::pi * done));
+}
+
+template <typename T>
+Optimizer<T>::Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOptions& options,
+                        int total_parameters, kernels::Threads threads, Memory& memory)
+    : stage_(stage),
+      parallel_(parallel),
+      options_(options),
+      total_parameters_(total_parameters),
+      threads_(threads),
+      shard_count_(stage.count()) {
+  if (options.zero == 1) {
+    const sched::PerAxis& sizes = parallel.grid().sizes();
+    CHECK_EQ(stage.count() % sizes.dp, 0);
+    shard_count_ = stage.count() / sizes.dp;
+    shard_begin_ = shard_count_ * parallel.coordinates().dp;
+  }
+  first_moment_ = memory.optimizer.allocate<T>(shard_count_);
+  second_moment_ = memory.optimizer.allocate<T>(shard_count_);
+}
+
+template <typename T>
+void Optimizer<T>::reduce_gradients() {
+  stage_.fold_tied_gradient();
+  if (parallel_.tie() != nullptr) {
+    for (const Parameter& p : stage_.parameters()) {
+      if (p.layout.tied)
+        sum_over(parallel_.tie(), stage_.gradients() + p.offset, p.slice.local_count());
+    }
+  }
+  comm::Communicator* data = parallel_.data();
+  if (data == nullptr) return;
+  if (options_.zero == 0) {
+    sum_over(data, stage_.gradients(), stage_.count());
+  } else {
+    data->reduce_scatter(stage_.gradients(), stage_.gradients() + shard_begin_, shard_count_,
+                         dtype_of_v<T>, ReduceOp::kSum, {.algorithm = "direct"});
+  }
+}
+
+// Calls body(parameter, offset in the flat buffers, count) for the part of each parameter in this
+// rank's shard.
+template <typename T>
+template <typename Body>
+void Optimizer<T>::for_each_piece(Body&& body) const {
+  for (const Parameter& p : stage_.parameters()) {
+    const std::int64_t begin = std::max(p.offset, shard_begin_);
+    const std::int64_t end =
+        std::min(p.offset + p.slice.local_count(), shard_begin_ + shard_count_);
+    if (begin < end) body(p, begin, end - begin);
+  }
+}
+
+template <typename T>
+std::vector<double> Optimizer<T>::square_sums() const {
+  std::vector<double> sums(static_cast<std::size_t>(total_parameters_), 0.0);
+  const T* gradients = stage_.gradients();
+  for_each_piece([&](const Parameter& p, std::int64_t offset, std::int64_t count) {
+    if (holds_for_all(p, parallel_.coordinates())) {
+      sums[static_cast<std::size_t>(p.index)] += kernels::sum_of_squares(gradients + offset, count);
+    }
+  });
+  const auto count = static_cast<std::int64_t>(sums.size());
+  sum_over(parallel_.tensor(), sums.data(), count);
+  sum_over(parallel_.pipeline(), sums.data(), count);
+  if (options_.zero != 0) sum_over(parallel_.data(), sums.data(), count);
+  return sums;
+}
+
+template <typename T>
+StepReport Optimizer<T>::step(double learning_rate) {
+  StepReport report;
+  const std::vector<double> sums = square_sums();
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  report.gradient_norm = std::sqrt(total);
+  if (!std::isfinite(report.gradient_norm)) {
+    report.skipped = true;
+    find_bad(sums, report);
+    return report;
+  }
+  ++steps_taken_;
+  const double coefficient =
+      options_.clip > 0 ? std::min(1.0, options_.clip / (report.gradient_norm + kNormGuard)) : 1.0;
+  kernels::AdamW adamw{.lr = learning_rate,
+                       .beta1 = options_.beta1,
+                       .beta2 = options_.beta2,
+                       .epsilon = options_.epsilon,
+                       .weight_decay = 0,
+                       .gradient_scale = coefficient,
+                       .step = steps_taken_};
+  for_each_piece([&](const Parameter& p, std::int64_t offset, std::int64_t count) {
+    adamw.weight_decay = p.decay ? options_.weight_decay : 0;
+    kernels::adamw<T>(adamw, count, stage_.gradients() + offset, stage_.weights() + offset,
+                      first_moment_ + (offset - shard_begin_),
+                      second_moment_ + (offset - shard_begin_), threads_);
+  });
+  if (options_.zero == 1 && parallel_.data() != nullptr) {
+    parallel_.data()->all_gather(stage_.weights() + shard_begin_, stage_.weights(), shard_count_,
+                                 dtype_of_v<T>);
+  }
+  return report;
+}
+
+template <typename T>
+void Optimizer<T>::find_bad(const std::vector<double>& sums, StepReport& report) const {
+  std::size_t bad = 0;
+  while (bad + 1 < sums.size() && std::isfinite(sums[bad])) ++bad;
+  // Every rank offers itself when its own part is bad, and its tensor's name when it has one.
+  std::int32_t lowest = parallel_.grid().world();
+  std::vector<std::uint8_t> name(64, 0);
+  for_each_piece([&](const Parameter& p, std::int64_t offset, std::int64_t count) {
+    if (static_cast<std::size_t>(p.index) != bad) return;
+    if (!std::isfinite(kernels::sum_of_squares(stage_.gradients() + offset, count)))
+      lowest = parallel_.rank();
+    std::copy_n(p.name.begin(), std::min(p.name.size(), name.size()), name.begin());
+  });
+  parallel_.world().all_reduce(&lowest, &lowest, 1, DType::kI32, ReduceOp::kMin);
+  parallel_.world().all_reduce(name.data(), name.data(), static_cast<std::int64_t>(name.size()),
+                               DType::kU8, ReduceOp::kMax);
+  report.bad_rank = lowest;
+  report.bad_tensor.assign(name.begin(), std::find(name.begin(), name.end(), std::uint8_t{0}));
+}
+
+template class Optimizer<float>;
+template class Optimizer<double>;
+
+}  // namespace sinew::model

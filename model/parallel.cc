@@ -1,0 +1,43 @@
+#include "model/parallel.h"
+
+#include "sched/base/check.h"
+
+namespace sinew::model {
+
+namespace {
+
+// From here on two-shot moves fewer bytes than one-shot's latency is worth. Both give the same
+// bits.
+constexpr std::int64_t kTwoShotBytes = 4096;
+
+// The ranks that share all coordinates but those of `axis`.
+std::unique_ptr<comm::Communicator> split_along(comm::Communicator& world, const sched::Grid& grid,
+                                                sched::Axis axis) {
+  if (grid.size(axis) == 1) return nullptr;
+  const std::vector<int> group = grid.group(world.rank(), axis);
+  return world.split(group.front(), grid.coordinates_of(world.rank())[axis]);
+}
+
+}  // namespace
+
+Parallel::Parallel(comm::Communicator& world, const sched::Grid& grid)
+    : world_(world), grid_(grid), coordinates_(grid.coordinates_of(world.rank())) {
+  CHECK_EQ(world.world(), grid.world());
+  tensor_ = split_along(world, grid, sched::Axis::kTp);
+  pipeline_ = split_along(world, grid, sched::Axis::kPp);
+  data_ = split_along(world, grid, sched::Axis::kDp);
+  if (grid.size(sched::Axis::kPp) > 1) {
+    const bool member = first_stage() || last_stage();
+    const int color = member ? grid.group(world.rank(), sched::Axis::kPp).front() : -1;
+    tie_ = world.split(color, coordinates_.pp);
+  }
+}
+
+void sum_over(comm::Communicator* group, void* data, std::int64_t count, DType dtype) {
+  if (group == nullptr) return;
+  const bool small = count * static_cast<std::int64_t>(size_of(dtype)) < kTwoShotBytes;
+  group->all_reduce(data, data, count, dtype, ReduceOp::kSum,
+                    {.algorithm = small ? "one_shot" : "two_shot"});
+}
+
+}  // namespace sinew::model

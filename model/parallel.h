@@ -1,0 +1,62 @@
+// Parallel: the communicators of one rank's groups, and the sums that training makes over them.
+//
+// A group of one rank has no communicator (null): nothing is moved and nothing is counted.
+// Every sum here runs over the ranks in increasing order, whatever the size of the array or the
+// position of an element in it (the one-shot and two-shot algorithms; sched/collective/direct.cc).
+// So an element's bits do not depend on where a layout put it, and layouts that differ only along
+// the pipeline agree bit for bit.
+//
+// Threads: one rank, one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+#include "comm/communicator.h"
+#include "sched/plan/grid.h"
+
+namespace sinew::model {
+
+template <typename T>
+constexpr DType dtype_of_v = std::is_same_v<T, double> ? DType::kF64 : DType::kF32;
+
+class Parallel {
+ public:
+  // Collective over `world`, whose size is grid.world(). `world` must outlive this.
+  Parallel(comm::Communicator& world, const sched::Grid& grid);
+
+  [[nodiscard]] const sched::Grid& grid() const { return grid_; }
+  [[nodiscard]] int rank() const { return world_.rank(); }
+  [[nodiscard]] const sched::PerAxis& coordinates() const { return coordinates_; }
+  [[nodiscard]] comm::Communicator& world() const { return world_; }
+  [[nodiscard]] comm::Communicator* tensor() const { return tensor_.get(); }
+  [[nodiscard]] comm::Communicator* pipeline() const { return pipeline_.get(); }
+  [[nodiscard]] comm::Communicator* data() const { return data_.get(); }
+  // First and last stage of a pipeline of more than one: the ranks that share the tied token table.
+  [[nodiscard]] comm::Communicator* tie() const { return tie_.get(); }
+  [[nodiscard]] bool first_stage() const { return coordinates_.pp == 0; }
+  [[nodiscard]] bool last_stage() const { return coordinates_.pp + 1 == grid_.sizes().pp; }
+
+ private:
+  comm::Communicator& world_;
+  sched::Grid grid_;
+  sched::PerAxis coordinates_;
+  std::unique_ptr<comm::Communicator> tensor_;
+  std::unique_ptr<comm::Communicator> pipeline_;
+  std::unique_ptr<comm::Communicator> data_;
+  std::unique_ptr<comm::Communicator> tie_;
+};
+
+// data[i] = sum over the group's ranks, in rank order; no-op for a null group.
+void sum_over(comm::Communicator* group, void* data, std::int64_t count, DType dtype);
+template <typename T>
+void sum_over(comm::Communicator* group, T* data, std::int64_t count) {
+  sum_over(group, data, count, dtype_of_v<T>);
+}
+template <typename T>
+void max_over(comm::Communicator* group, T* data, std::int64_t count) {
+  if (group != nullptr) group->all_reduce(data, data, count, dtype_of_v<T>, ReduceOp::kMax);
+}
+
+}  // namespace sinew::model

@@ -1,0 +1,155 @@
+#include "model/safetensors.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "sched/base/error.h"
+
+namespace sinew::model {
+
+namespace {
+
+using nlohmann::json;
+
+struct TypeName {
+  std::string_view name;
+  DType dtype;
+};
+constexpr std::array kTypeNames = {
+    TypeName{"F32", DType::kF32}, TypeName{"F64", DType::kF64}, TypeName{"BF16", DType::kBf16},
+    TypeName{"F16", DType::kF16}, TypeName{"I32", DType::kI32}, TypeName{"I64", DType::kI64},
+    TypeName{"U8", DType::kU8},
+};
+
+constexpr std::int64_t kMaxHeaderBytes = std::int64_t{100} << 20;  // the format's own limit
+constexpr std::int64_t kMaxCount = std::int64_t{1} << 48;  // keeps byte counts within 64 bits
+
+class Reader {
+ public:
+  explicit Reader(const std::string& where) : where_(where) {}
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw UsageError(fmt::format("safetensors file '{}': {}", where_, what));
+  }
+
+  std::optional<std::int64_t> whole(const json& value) const {
+    if (!value.is_number_unsigned()) return std::nullopt;
+    const auto number = value.get<std::uint64_t>();
+    if (number > static_cast<std::uint64_t>(kMaxCount)) return std::nullopt;
+    return static_cast<std::int64_t>(number);
+  }
+
+  TensorEntry entry(const std::string& name, const json& value, std::int64_t data_bytes) const {
+    if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
+        !value.contains("data_offsets")) {
+      fail(fmt::format("tensor '{}' lacks dtype, shape or data_offsets", name));
+    }
+    TensorEntry entry;
+    entry.dtype = type(name, value["dtype"]);
+    if (!value["shape"].is_array()) fail(fmt::format("tensor '{}': shape is no list", name));
+    std::int64_t count = 1;
+    for (const json& extent : value["shape"]) {
+      const auto number = whole(extent);
+      if (!number || (*number != 0 && count > kMaxCount / *number)) {
+        fail(fmt::format("tensor '{}': shape {} is out of range", name, value["shape"].dump()));
+      }
+      count *= *number;
+      entry.shape.push_back(*number);
+    }
+    const json& offsets = value["data_offsets"];
+    const auto begin = offsets.is_array() && offsets.size() == 2 ? whole(offsets[0]) : std::nullopt;
+    const auto end = begin ? whole(offsets[1]) : std::nullopt;
+    if (!end || *begin > *end || *end > data_bytes) {
+      fail(fmt::format("tensor '{}': data_offsets {} lie outside the {} data bytes", name,
+                       offsets.dump(), data_bytes));
+    }
+    entry.begin = *begin;
+    entry.end = *end;
+    if (entry.end - entry.begin != count * static_cast<std::int64_t>(size_of(entry.dtype))) {
+      fail(fmt::format("tensor '{}': {} bytes for shape {} of {}", name, entry.end - entry.begin,
+                       value["shape"].dump(), name_of(entry.dtype)));
+    }
+    return entry;
+  }
+
+ private:
+  DType type(const std::string& tensor, const json& value) const {
+    std::string legal;
+    for (const TypeName& row : kTypeNames) {
+      if (value.is_string() && value.get<std::string>() == row.name) return row.dtype;
+      legal += legal.empty() ? "" : ", ";
+      legal += row.name;
+    }
+    fail(fmt::format("tensor '{}': dtype {}; legal values: {}", tensor,
+                     value.dump(-1, ' ', false, json::error_handler_t::replace), legal));
+  }
+
+  const std::string& where_;
+};
+
+}  // namespace
+
+std::int64_t TensorEntry::count() const {
+  std::int64_t product = 1;
+  for (const std::int64_t extent : shape) product *= extent;
+  return product;
+}
+
+SafetensorsIndex parse_safetensors(std::span<const std::byte> file, const std::string& where) {
+  const Reader reader(where);
+  SafetensorsIndex index;
+  index.file_bytes = static_cast<std::int64_t>(file.size());
+  std::uint64_t length = 0;
+  if (file.size() < sizeof length)
+    reader.fail(fmt::format("{} bytes, shorter than the length of its header", file.size()));
+  std::memcpy(&length, file.data(), sizeof length);
+  if (length > static_cast<std::uint64_t>(kMaxHeaderBytes) ||
+      length > file.size() - sizeof length) {
+    reader.fail(fmt::format("header of {} bytes in a file of {}", length, file.size()));
+  }
+  index.data_begin = static_cast<std::int64_t>(sizeof length + length);
+  const char* text = reinterpret_cast<const char*>(file.data()) + sizeof length;
+  const json document = json::parse(text, text + length, nullptr, false);
+  if (document.is_discarded() || !document.is_object()) reader.fail("the header is no JSON object");
+  for (const auto& [name, value] : document.items()) {
+    if (name == "__metadata__") {
+      if (!value.is_object()) reader.fail("__metadata__ is no object");
+      for (const auto& [key, text_value] : value.items()) {
+        if (text_value.is_string()) index.metadata[key] = text_value.get<std::string>();
+      }
+      continue;
+    }
+    index.tensors[name] = reader.entry(name, value, index.file_bytes - index.data_begin);
+  }
+  return index;
+}
+
+std::string make_safetensors_header(std::vector<NamedTensor>& tensors,
+                                    const std::map<std::string, std::string>& metadata) {
+  json document = json::object();
+  if (!metadata.empty()) document["__metadata__"] = metadata;
+  std::int64_t offset = 0;
+  for (NamedTensor& tensor : tensors) {
+    TensorEntry& entry = tensor.entry;
+    entry.begin = offset;
+    offset += entry.count() * static_cast<std::int64_t>(size_of(entry.dtype));
+    entry.end = offset;
+    std::string_view type;
+    for (const TypeName& row : kTypeNames) {
+      if (row.dtype == entry.dtype) type = row.name;
+    }
+    document[tensor.name] = {
+        {"dtype", type}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
+  }
+  std::string text = document.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');  // the data starts aligned
+  std::string header(sizeof(std::uint64_t), '\0');
+  const std::uint64_t length = text.size();
+  std::memcpy(header.data(), &length, sizeof length);
+  return header + text;
+}
+
+}  // namespace sinew::model

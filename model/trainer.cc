@@ -1,0 +1,302 @@
+#include "model/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "model/checkpoint.h"
+#include "model/data.h"
+#include "model/gather.h"
+#include "model/report.h"
+#include "model/runner.h"
+#include "sched/base/check.h"
+#include "sched/base/error.h"
+
+namespace sinew::model {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+kernels::Threads choose_threads(int wanted, int world, std::unique_ptr<kernels::ThreadPool>& pool) {
+  int count = wanted;
+  if (count == 0)
+    count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / world);
+  if (count > 1) pool = std::make_unique<kernels::ThreadPool>(count);
+  return {.count = count, .pool = pool.get()};
+}
+
+int total_parameters(const Config& config) {
+  return static_cast<int>(stage_parameters(config, {0, config.layers, true, true}, {}).size());
+}
+
+template <typename T>
+class TrainerOf final : public Trainer {
+ public:
+  TrainerOf(const TrainPlan& plan, comm::Communicator& world)
+      : plan_(plan),
+        threads_(choose_threads(plan.options.threads, world.world(), pool_)),
+        parallel_(world, plan.grid),
+        stage_(plan.config, stage_shape(plan.config, plan.options.pp, parallel_.coordinates().pp),
+               {parallel_.coordinates().tp, plan.options.tp}, parallel_.tensor(), plan.microbatch,
+               Runner<T>::slots_needed(plan.schedule, parallel_.coordinates().pp),
+               Optimizer<T>::multiple(plan.options.zero, plan.options.dp), threads_, memory_),
+        runner_(plan_.schedule, stage_, parallel_, memory_),
+        optimizer_(stage_, parallel_, optimizer_options(plan.options),
+                   total_parameters(plan.config), threads_, memory_),
+        rate_{plan.options.lr, plan.options.min_lr, plan.options.warmup, plan.options.steps} {
+    const TrainOptions& o = plan_.options;
+    if (!o.data.empty()) {
+      tokens_ = std::make_unique<Tokens>(o.data);
+      dataset_ = std::make_unique<Dataset>(*tokens_, o.seq, plan_.config.vocabulary, o.seed,
+                                           o.validation_fraction);
+    }
+    if (!o.resume.empty()) {
+      resume(o.resume);
+    } else if (!o.init.empty()) {
+      load_weights(o.init, stage_);
+    } else {
+      initialize_weights(o.seed, stage_);
+    }
+  }
+
+  std::int64_t steps_done() const override { return step_; }
+
+  StepMetrics step() override {
+    CHECK(dataset_ != nullptr);
+    const std::int64_t time = plan_.options.seq;
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(plan_.replica_batch * time));
+    std::vector<std::int32_t> targets(tokens.size());
+    const std::int64_t first = sequences_ + plan_.replica_batch * parallel_.coordinates().dp;
+    for (std::int64_t i = 0; i < plan_.replica_batch; ++i) {
+      dataset_->training(first + i, tokens.data() + i * time, targets.data() + i * time);
+    }
+    return run_step(tokens, targets);
+  }
+
+  StepMetrics step_on(const std::int32_t* tokens, const std::int32_t* targets) override {
+    const std::int64_t count = plan_.replica_batch * plan_.options.seq;
+    const std::int64_t begin = count * parallel_.coordinates().dp;
+    return run_step({tokens + begin, tokens + begin + count},
+                    {targets + begin, targets + begin + count});
+  }
+
+  double validate() override;
+  void save(const std::string& directory) override {
+    const TrainingState state{.step = step_,
+                              .optimizer_steps = optimizer_.steps_taken(),
+                              .sequences = sequences_,
+                              .seed = plan_.options.seed,
+                              .config = plan_.config,
+                              .dtype = plan_.options.dtype};
+    save_checkpoint(directory, state, stage_, optimizer_, parallel_);
+  }
+  sched::Timeline timeline() override;
+  Summary summary() override;
+
+  Tensors gather_weights() override {
+    return gather<T>(plan_, stage_, parallel_, stage_.weights(), 0, stage_.count());
+  }
+  Tensors gather_gradients() override {
+    return gather<T>(plan_, stage_, parallel_, stage_.gradients(), optimizer_.shard_begin(),
+                     optimizer_.shard_count());
+  }
+
+ private:
+  static OptimizerOptions optimizer_options(const TrainOptions& o) {
+    return {.beta1 = o.beta1,
+            .beta2 = o.beta2,
+            .epsilon = o.eps,
+            .weight_decay = o.weight_decay,
+            .clip = o.clip,
+            .zero = o.zero};
+  }
+
+  std::vector<Microbatch> microbatches(const std::vector<std::int32_t>& tokens,
+                                       const std::vector<std::int32_t>& targets) const {
+    const std::int64_t size = plan_.microbatch.batch * plan_.microbatch.time;
+    std::vector<Microbatch> list;
+    for (std::int64_t at = 0; at < static_cast<std::int64_t>(tokens.size()); at += size) {
+      list.push_back({tokens.data() + at, targets.data() + at});
+    }
+    return list;
+  }
+
+  StepMetrics run_step(const std::vector<std::int32_t>& tokens,
+                       const std::vector<std::int32_t>& targets);
+  // Positions with a target, over all replicas.
+  std::int64_t count_targets(const std::vector<std::int32_t>& targets);
+  // Sum over all replicas of the last stages' losses, in the order of the batch, the same bits on
+  // all ranks.
+  double sum_losses(const std::vector<double>& losses);
+  void resume(const std::string& directory);
+
+  TrainPlan plan_;
+  std::unique_ptr<kernels::ThreadPool> pool_;
+  kernels::Threads threads_;
+  Parallel parallel_;
+  Memory memory_;
+  Stage<T> stage_;
+  Runner<T> runner_;
+  Optimizer<T> optimizer_;
+  LearningRate rate_;
+  std::unique_ptr<Tokens> tokens_;
+  std::unique_ptr<Dataset> dataset_;
+  std::int64_t step_ = 0;
+  std::int64_t sequences_ = 0;
+  double last_loss_ = 0;
+  double last_validation_loss_ = -1;
+  std::vector<double> step_seconds_;
+};
+
+template <typename T>
+StepMetrics TrainerOf<T>::run_step(const std::vector<std::int32_t>& tokens,
+                                   const std::vector<std::int32_t>& targets) {
+  const auto begin = Clock::now();
+  const std::int64_t count = count_targets(targets);
+  const auto scale = static_cast<T>(count > 0 ? 1.0 / static_cast<double>(count) : 0.0);
+  const std::vector<Microbatch> list = microbatches(tokens, targets);
+  std::vector<double> losses(list.size(), 0.0);
+  stage_.zero_gradients();
+  runner_.train(list, scale, losses);
+  optimizer_.reduce_gradients();
+  StepMetrics metrics;
+  metrics.lr = rate_.at(step_);
+  const StepReport report = optimizer_.step(metrics.lr);
+  const double total = sum_losses(losses);
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+
+  ++step_;
+  sequences_ += plan_.options.batch;
+  step_seconds_.push_back(seconds);
+  last_loss_ = count > 0 ? total / static_cast<double>(count) : 0;
+  metrics.step = step_;
+  metrics.loss = last_loss_;
+  metrics.gradient_norm = report.gradient_norm;
+  metrics.step_ms = seconds * 1e3;
+  metrics.tokens_per_s = static_cast<double>(plan_.options.batch * plan_.options.seq) / seconds;
+  metrics.skipped = report.skipped;
+  if (report.skipped) {
+    metrics.note = fmt::format("step skipped: the gradient of {} is not finite (first on rank {})",
+                               report.bad_tensor, report.bad_rank);
+  }
+  return metrics;
+}
+
+template <typename T>
+std::int64_t TrainerOf<T>::count_targets(const std::vector<std::int32_t>& targets) {
+  std::int64_t count =
+      std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t >= 0; });
+  sum_over(parallel_.data(), &count, 1, DType::kI64);
+  return count;
+}
+
+template <typename T>
+double TrainerOf<T>::sum_losses(const std::vector<double>& losses) {
+  std::vector<double> all(losses.size() * static_cast<std::size_t>(plan_.options.dp), 0.0);
+  if (parallel_.last_stage() && parallel_.coordinates().tp == 0) {
+    std::copy(
+        losses.begin(), losses.end(),
+        all.begin() + static_cast<std::ptrdiff_t>(losses.size()) * parallel_.coordinates().dp);
+  }
+  sum_over(&parallel_.world(), all.data(), static_cast<std::int64_t>(all.size()));
+  double total = 0;
+  for (const double loss : all) total += loss;
+  return total;
+}
+
+template <typename T>
+double TrainerOf<T>::validate() {
+  if (dataset_ == nullptr || dataset_->validation_windows() == 0) return -1;
+  const std::int64_t windows = std::min(plan_.options.eval_windows, dataset_->validation_windows());
+  const std::int64_t time = plan_.options.seq;
+  const std::int64_t group = plan_.microbatch.batch * plan_.options.dp;
+  const std::int64_t rounds = (windows + group - 1) / group;
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(rounds * plan_.microbatch.batch * time),
+                                   0);
+  std::vector<std::int32_t> targets(tokens.size(), -1);  // windows past the last one have no loss
+  for (std::int64_t i = 0; i < rounds * plan_.microbatch.batch; ++i) {
+    const std::int64_t window = i * plan_.options.dp + parallel_.coordinates().dp;
+    if (window < windows)
+      dataset_->validation(window, tokens.data() + i * time, targets.data() + i * time);
+  }
+  const std::vector<Microbatch> list = microbatches(tokens, targets);
+  std::vector<double> losses(list.size(), 0.0);
+  runner_.evaluate(list, losses);
+  const std::int64_t count = count_targets(targets);
+  last_validation_loss_ = sum_losses(losses) / static_cast<double>(count);
+  return last_validation_loss_;
+}
+
+template <typename T>
+void TrainerOf<T>::resume(const std::string& directory) {
+  const CheckpointPaths paths = find_checkpoint(directory);
+  const TrainingState state = read_state(paths);
+  Config named = state.config;
+  named.name = plan_.config.name;
+  if (named != plan_.config) {
+    throw UsageError(fmt::format("checkpoint '{}' holds model {}, not {}", directory,
+                                 to_json(state.config), to_json(plan_.config)));
+  }
+  if (state.seed != plan_.options.seed) {
+    throw UsageError(fmt::format("checkpoint '{}' was made with seed {}, not {}", directory,
+                                 state.seed, plan_.options.seed));
+  }
+  load_weights(paths.model, stage_);
+  load_optimizer(paths, stage_, optimizer_);
+  optimizer_.set_steps_taken(state.optimizer_steps);
+  step_ = state.step;
+  sequences_ = state.sequences;
+}
+
+template <typename T>
+sched::Timeline TrainerOf<T>::timeline() {
+  return gather_timeline(plan_, runner_.spans(), parallel_);
+}
+
+template <typename T>
+Summary TrainerOf<T>::summary() {
+  Summary summary;
+  summary.loss = last_loss_;
+  summary.validation_loss = last_validation_loss_;
+  std::vector<double> sorted = step_seconds_;
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted.empty() ? 0 : sorted[sorted.size() / 2];
+  summary.step_ms_median = median * 1e3;
+  summary.tokens_per_s =
+      median > 0 ? static_cast<double>(plan_.options.batch * plan_.options.seq) / median : 0;
+  summary.compared = compare<T>(plan_, stage_, parallel_, memory_, runner_.peak_live(),
+                                static_cast<std::int64_t>(step_seconds_.size()), median);
+  return summary;
+}
+
+}  // namespace
+
+std::unique_ptr<Trainer> Trainer::create(const TrainPlan& plan, comm::Communicator& world) {
+  if (plan.options.dtype == "f64") return std::make_unique<TrainerOf<double>>(plan, world);
+  return std::make_unique<TrainerOf<float>>(plan, world);
+}
+
+Summary run_training(Trainer& trainer, const TrainPlan& plan, comm::Communicator& world,
+                     const std::function<void(const StepMetrics&, double)>& on_step) {
+  const TrainOptions& o = plan.options;
+  MetricsFile metrics(o.out, world.rank() == 0, trainer.steps_done());
+  while (trainer.steps_done() < o.steps) {
+    const StepMetrics step = trainer.step();
+    const bool last = step.step == o.steps;
+    const bool evaluates = last || (o.eval_every > 0 && step.step % o.eval_every == 0);
+    const double validation = evaluates ? trainer.validate() : -1;
+    metrics.write(step, validation);
+    on_step(step, validation);
+    if (!o.out.empty() && (last || (o.save_every > 0 && step.step % o.save_every == 0)))
+      trainer.save(o.out);
+  }
+  const Summary summary = trainer.summary();
+  metrics.write_summary(plan, summary);
+  return summary;
+}
+
+}  // namespace sinew::model

@@ -1,0 +1,139 @@
+// Trainer: one training run on all ranks of a communicator: options, steps, evaluation,
+// checkpoints, reports.
+//
+// Never does: parse command lines or print (tools/ does). Threads: one rank, one thread. Every
+// method is collective: all ranks call it in the same order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "model/config.h"
+#include "model/optimizer.h"
+#include "sched/pipeline/schedule.h"
+#include "sched/plan/grid.h"
+#include "sched/timeline.h"
+
+namespace sinew::model {
+
+// Every field is an option of `sinew train` of the same name.
+struct TrainOptions {
+  std::string model = "byte-small";
+  std::string data;
+  int tp = 1;
+  int cp = 1;
+  int pp = 1;
+  int dp = 0;  // 0: what the ranks leave
+  int zero = 0;
+  std::string order = std::string(sched::kDefaultOrder);
+  std::string schedule = "1f1b";
+  std::int64_t batch = 8;         // sequences of the whole step, over all ranks
+  std::int64_t microbatches = 0;  // per data-parallel replica; 0: chosen
+  std::int64_t seq = 0;           // 0: the model's max_time
+  std::int64_t steps = 100;
+  std::string dtype = "f32";
+  double lr = 1e-3;
+  double min_lr = -1;  // negative: a tenth of lr
+  std::int64_t warmup = 0;
+  double weight_decay = 0.1;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double clip = 1.0;
+  double dropout = 0;
+  std::uint64_t seed = 1234;
+  std::string init;    // weights from a safetensors file
+  std::string resume;  // a checkpoint directory
+  std::string recompute = "none";
+  std::string out;  // checkpoints, metrics.jsonl, summary.json; empty: nothing is written
+  std::int64_t save_every = 0;  // 0: at the end only (when out is set)
+  std::int64_t eval_every = 0;  // 0: at the end only
+  std::int64_t eval_windows = 64;
+  double validation_fraction = 0.05;
+  int threads = 0;  // per rank; 0: usable cores over local ranks
+};
+
+// Options checked against each other, the model and the ranks; everything derived is here.
+struct TrainPlan {
+  TrainOptions options;  // with all defaults filled in
+  Config config;
+  sched::Grid grid;
+  sched::PipeSchedule schedule;
+  BatchShape microbatch;           // of one rank's microbatch
+  std::int64_t replica_batch = 0;  // sequences of one data-parallel replica and step
+};
+
+// Throws UsageError in one line: the value, the rule, the legal values. Needs no other rank.
+[[nodiscard]] TrainPlan make_plan(const TrainOptions& options, int world);
+
+struct StepMetrics {
+  std::int64_t step = 0;  // counted from 1
+  double loss = 0;        // mean over the step's targets, nats
+  double gradient_norm = 0;
+  double lr = 0;
+  double tokens_per_s = 0;
+  double step_ms = 0;
+  bool skipped = false;
+  std::string note;  // why a step was skipped
+};
+
+// A prediction beside its measurement.
+struct Compared {
+  std::string name;
+  std::string unit;
+  double predicted = 0;
+  double measured = 0;
+};
+
+struct Summary {
+  double loss = 0;
+  double validation_loss = -1;  // negative: there is no validation part
+  double step_ms_median = 0;
+  double tokens_per_s = 0;
+  std::vector<Compared> compared;
+};
+
+class Trainer {
+ public:
+  // Reads data, allocates, initialises or loads. `world` must outlive the trainer.
+  [[nodiscard]] static std::unique_ptr<Trainer> create(const TrainPlan& plan,
+                                                       comm::Communicator& world);
+  virtual ~Trainer() = default;
+
+  [[nodiscard]] virtual std::int64_t steps_done() const = 0;
+  virtual StepMetrics step() = 0;
+  // Mean validation loss over up to eval_windows windows; negative when there is no validation
+  // part.
+  [[nodiscard]] virtual double validate() = 0;
+  virtual void save(const std::string& directory) = 0;
+
+  // The pipeline's timeline of the last step, the same on all ranks of a pipeline: data and tensor
+  // rank 0's is what rank 0 gets.
+  [[nodiscard]] virtual sched::Timeline timeline() = 0;
+  // Predicted beside measured; the median of the steps so far.
+  [[nodiscard]] virtual Summary summary() = 0;
+
+  // Logical tensors as f64, whole on every rank; for comparisons between layouts and with other
+  // programs.
+  using Tensors = std::map<std::string, std::vector<double>>;
+  [[nodiscard]] virtual Tensors gather_weights() = 0;
+  [[nodiscard]] virtual Tensors gather_gradients() = 0;  // of the last step, before clipping
+
+  // Runs one step on this batch instead of the data's: tokens and targets, [batch, T] of the whole
+  // step.
+  virtual StepMetrics step_on(const std::int32_t* tokens, const std::int32_t* targets) = 0;
+};
+
+// The loop: steps, evaluation, checkpoints, metrics.jsonl and summary.json under options.out.
+// on_step runs on every rank after each step, with the validation loss when there was one (else
+// negative).
+Summary run_training(
+    Trainer& trainer, const TrainPlan& plan, comm::Communicator& world,
+    const std::function<void(const StepMetrics&, double validation_loss)>& on_step);
+
+}  // namespace sinew::model
