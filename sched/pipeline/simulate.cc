@@ -121,7 +121,9 @@ class Lowering {
   // What ties ranks together is the messages alone: inside a rank program order already says more
   // than data does.
   void connect() {
-    for (const PipeStream& stream : streams_of(schedule_)) {
+    const std::vector<PipeStream> streams = streams_of(schedule_);
+    CHECK(!streams.empty() || schedule_.ranks == 1);  // insert_messages comes first
+    for (const PipeStream& stream : streams) {
       CHECK_EQ(stream.sends.size(), stream.receives.size());
       for (std::size_t i = 0; i < stream.sends.size(); ++i) {
         graph_.add_predecessor(task_at(stream.receives[i]), task_at(stream.sends[i]));

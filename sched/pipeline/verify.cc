@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "sched/base/error.h"
+#include "sched/passes/communication.h"
 #include "sched/pipeline/streams.h"
 
 namespace sinew::sched {
@@ -344,5 +346,20 @@ class Prover {
 }  // namespace
 
 PipeVerdict verify(const PipeSchedule& schedule) { return Prover(schedule).run(); }
+
+PipeSchedule load_pipe_schedule(std::string_view text) {
+  PipeSchedule schedule = parse_pipe_schedule(text);
+  bool has_messages = false;
+  for (const auto& program : schedule.actions) {
+    has_messages =
+        has_messages || std::any_of(program.begin(), program.end(), [](const PipeAction& action) {
+          return is_send(action.verb) || is_receive(action.verb);
+        });
+  }
+  if (!has_messages) schedule = insert_messages(schedule);
+  const PipeVerdict verdict = verify(schedule);
+  if (!verdict.proved()) throw UsageError(verdict.failure);
+  return schedule;
+}
 
 }  // namespace sinew::sched

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sched/pipeline/schedule.h"
@@ -34,5 +35,9 @@ struct PipeVerdict {
 
 // Stops at the first failure in the order of the invariants; O(actions log actions).
 [[nodiscard]] PipeVerdict verify(const PipeSchedule& schedule);
+
+// A schedule from a file's text, ready to run: parsed, messages inserted where it has none, proved.
+// Throws UsageError with what the parser or the proof says against it.
+[[nodiscard]] PipeSchedule load_pipe_schedule(std::string_view text);
 
 }  // namespace sinew::sched

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 #include <set>
 
@@ -204,6 +205,15 @@ TEST(PipeSchedules, PicturesInTheSourcesAreTheDrawnSchedules) {
   for (const PipeAlgorithm& algorithm : pipe_algorithms()) {
     EXPECT_TRUE(shown.contains(std::string(algorithm.name)))
         << algorithm.name << " shows no picture";
+  }
+}
+
+TEST(PipeSchedules, ReadmeListsEveryRowWithItsFormula) {
+  std::ifstream in(SINEW_SOURCE_DIR "/sched/pipeline/README.md");
+  const std::string readme((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  for (const PipeAlgorithm& algorithm : pipe_algorithms()) {
+    const std::string row = "| " + std::string(algorithm.name) + " | " + std::string(algorithm.formula) + " |";
+    EXPECT_NE(readme.find(row), std::string::npos) << row;
   }
 }
 

@@ -311,6 +311,27 @@ TEST(PipeText, CommentsBlankLinesAndSeveralLinesOfARankAreRead) {
   EXPECT_TRUE(verify(schedule).proved());
 }
 
+TEST(PipeText, FilesAreCompletedAndProvedBeforeTheyRun) {
+  const std::string bare =
+      "pipeline mine ranks 2 chunks 1 microbatches 1\nrank 0: F0.0 B0.0\nrank 1: F1.0 B1.0\n";
+  const PipeSchedule schedule = load_pipe_schedule(bare);
+  EXPECT_EQ(verify(schedule).facts.messages, 2);
+  EXPECT_EQ(load_pipe_schedule(print(schedule)), schedule);
+  EXPECT_THROW(
+      (void)load_pipe_schedule("pipeline mine ranks 2 chunks 1 microbatches 1\nrank 0: B0.0 F0.0\n"
+                               "rank 1: F1.0 B1.0\n"),
+      UsageError);
+  // Two ranks that wait for each other's stage: the order of computations itself is a circle.
+  try {
+    (void)load_pipe_schedule(
+        "pipeline loop ranks 2 chunks 2 microbatches 1\n"
+        "rank 0: F0.0 F2.0 B2.0 B0.0\nrank 1: F3.0 F1.0 B3.0 B1.0\n");
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("deadlock"), std::string::npos) << error.what();
+  }
+}
+
 TEST(PipeTable, RefusedParametersNameTheRule) {
   const auto expect_refusal = [](const char* name, PipeParams params, std::string_view part) {
     try {

@@ -61,8 +61,18 @@ TEST(Explain, SpeaksAboutEveryRow) {
         outcome.out.find(std::string(sched::name_of(row.op)) + " by " + std::string(row.name)),
         std::string::npos);
   }
+}
+
+TEST(Explain, DrawsEveryPipelineSchedule) {
   for (const sched::PipeAlgorithm& row : sched::pipe_algorithms()) {
-    EXPECT_NE(outcome.out.find("pipeline schedule " + std::string(row.name)), std::string::npos);
+    int chunks = 1;
+    while (chunks < 4 && !row.refuse({4, chunks, 8}).empty()) ++chunks;
+    const std::string name(row.name);
+    const Outcome outcome = run_sinew(
+        fmt::format("explain --op pipeline --algo {} --world 4 --chunks {}", name, chunks));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find("pipeline schedule " + name), std::string::npos) << outcome.out;
+    EXPECT_NE(outcome.out.find("rank 3"), std::string::npos) << outcome.out;
   }
 }
 

@@ -1,0 +1,102 @@
+// Memory of a rank by formula: static bytes (parameters, gradients, optimizer state) and
+// activations.
+//
+// Never does: measure (the arenas of model/ count their own bytes and are held against this).
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sched/plan/model_shape.h"
+
+namespace sinew::sched {
+
+// Which of a rank's arrays are cut over the data-parallel ranks (ZeRO, Rajbhandari et al., SC
+// 2020).
+enum class Zero : std::uint8_t {
+  kNone,        // every rank holds everything
+  kOptimizer,   // stage 1
+  kGradients,   // stage 2: and gradients
+  kParameters,  // stage 3: and parameters
+};
+// Throws UsageError unless 0..3.
+[[nodiscard]] Zero parse_zero(std::int64_t stage);
+
+// Bytes of one parameter in each role.
+struct Precision {
+  std::string_view name;
+  int parameter = 4;
+  int gradient = 4;
+  int optimizer = 8;  // moments; with 16-bit parameters also their f32 master copy
+};
+inline constexpr Precision kAllF32 = {"f32", 4, 4, 8};
+inline constexpr Precision kBf16 = {"bf16", 2, 2, 12};                   // 16-bit gradients
+inline constexpr Precision kBf16MainGradients = {"bf16-f32", 2, 4, 12};  // gradients summed in f32
+inline constexpr Precision kAllF64 = {"f64", 8, 8, 16};
+
+struct StaticBytes {
+  std::int64_t parameters = 0;
+  std::int64_t gradients = 0;
+  std::int64_t optimizer = 0;
+  [[nodiscard]] std::int64_t total() const { return parameters + gradients + optimizer; }
+  friend bool operator==(const StaticBytes&, const StaticBytes&) = default;
+};
+
+// Of `count` parameters (those of the rank's shard of the model, padding included) when `ranks` =
+// dp x cp share them and this rank is the `index`-th: cut arrays hold partition(count, ranks,
+// index). Exact for any remainder. In multiples of the parameters' number, for f32, bf16, bf16 with
+// f32 gradients:
+//   none 16, 16, 18      1: 8 + 8/N, 4 + 12/N, 6 + 12/N      2: 4 + 12/N, 2 + 14/N, 2 + 16/N 3:
+//   16/N, 16/N, 18/N
+[[nodiscard]] StaticBytes static_bytes(std::int64_t count, Zero zero, const Precision& precision,
+                                       std::int64_t ranks, std::int64_t index);
+// What ZeRO 3 holds beyond its third of that: the gathered parameters of the largest unit, once in
+// use and `prefetch` times on their way, and the unit's whole gradient before it is scattered.
+[[nodiscard]] std::int64_t gathered_bytes(std::int64_t largest_unit, int prefetch,
+                                          const Precision& precision);
+
+// Activations saved for the backward of one layer and microbatch with 16-bit values and one byte
+// per dropout mask element: the formulas of Korthikanti et al., Reducing activation recomputation
+// in large transformer models, MLSys 2023, with T the sequence, B the microbatch:
+//   none or tensor parallel   T B C (10 + 24/t + 5 H T/(C t))
+//   selective                 without the last term: attention's matrices are computed again
+//   full                      2 T B C: the layer's input alone
+//   sequence parallel         the 10 is divided by t as well, as is full's 2
+enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
+// Throws UsageError naming none, selective, full.
+[[nodiscard]] Recompute parse_recompute(std::string_view name);
+[[nodiscard]] std::string_view name_of(Recompute recompute);
+
+struct ActivationShape {
+  std::int64_t batch = 1;  // B, sequences of a microbatch
+  std::int64_t time = 1;   // T, positions on this rank: the sequence over cp
+  int tp = 1;
+  bool sequence_parallel = false;
+  Recompute recompute = Recompute::kNone;
+};
+[[nodiscard]] double paper_activation_bytes(const ModelShape& model, const ActivationShape& shape);
+
+// What an implementation saves, tensor by tensor: the general form. The bytes of a rank are then
+//   sum over its layers x microbatches held x sum of elements x element size.
+struct SavedTensor {
+  std::string name;
+  std::int64_t elements = 0;
+  int element_bytes = 4;
+};
+[[nodiscard]] std::int64_t saved_bytes(std::span<const SavedTensor> tensors);
+// What the layers of model/ save per microbatch: online-softmax attention keeps one log-sum per
+// query and head instead of scores, and there are no masks without dropout. Inputs and norms are
+// whole (cut by t under sequence parallelism), attention and MLP are sharded:
+//   GPT-2  T B (4 C + 12 C/t + H/t + 4) elements
+//   Llama  T B (4 C + (2 C + 2 K d + 3 X + H)/t + 2)
+// Selective recomputation has nothing to drop there; full leaves the layer's input. tp must divide
+// heads, key/value heads (or the other way round: one copy each) and hidden units.
+[[nodiscard]] std::vector<SavedTensor> layer_saved_tensors(const ModelShape& model,
+                                                           const ActivationShape& shape,
+                                                           int element_bytes);
+
+}  // namespace sinew::sched

@@ -1,0 +1,126 @@
+#include "sched/plan/run_shape.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "sched/base/error.h"
+
+namespace sinew::sched {
+
+namespace {
+
+// "a, b, c" for the divisors of `value` up to `most`.
+std::string divisors(std::int64_t value, std::int64_t most) {
+  std::string text;
+  for (std::int64_t d = 1; d <= std::min(value, most); ++d) {
+    if (value % d == 0) text += (text.empty() ? "" : ", ") + std::to_string(d);
+  }
+  return text;
+}
+
+constexpr std::int64_t kListedMost = 1024;  // divisors beyond are nobody's number of ranks
+
+std::string refuse_tp(const RunShape& run) {
+  const ModelShape& model = run.model;
+  if (model.heads % run.sizes.tp != 0) {
+    return "tp " + std::to_string(run.sizes.tp) + " does not divide the " +
+           std::to_string(model.heads) + " heads; legal tp: " + divisors(model.heads, kListedMost);
+  }
+  if (model.kv_heads % run.sizes.tp != 0 && run.sizes.tp % model.kv_heads != 0) {
+    return "tp " + std::to_string(run.sizes.tp) + " neither divides the " +
+           std::to_string(model.kv_heads) +
+           " key/value heads nor is a multiple of them; legal tp: " +
+           divisors(model.kv_heads, kListedMost);
+  }
+  if (model.hidden % run.sizes.tp != 0) {
+    return "tp " + std::to_string(run.sizes.tp) + " does not divide the " +
+           std::to_string(model.hidden) +
+           " hidden units; legal tp: " + divisors(model.hidden, kListedMost);
+  }
+  if (model.vocabulary < run.sizes.tp) {
+    return "tp " + std::to_string(run.sizes.tp) + " is more than the " +
+           std::to_string(model.vocabulary) + " rows of the vocabulary; legal tp: 1 to " +
+           std::to_string(model.vocabulary);
+  }
+  return {};
+}
+
+std::string refuse_time(const RunShape& run) {
+  if (run.time < 1 || run.time > run.model.positions) {
+    return "a sequence of " + std::to_string(run.time) + " does not fit the model; it has 1 to " +
+           std::to_string(run.model.positions) + " positions";
+  }
+  const int cp = run.sizes.cp;
+  if (cp > 1 && run.time % (2 * cp) != 0) {
+    return "a sequence of " + std::to_string(run.time) + " is not a multiple of 2 x cp " +
+           std::to_string(cp) +
+           " (two pieces per rank balance causal attention); the nearest are " +
+           std::to_string(run.time / (2 * cp) * (2 * cp)) + " and " +
+           std::to_string((run.time / (2 * cp) + 1) * 2 * cp);
+  }
+  if (run.sequence_parallel && run.time / cp % run.sizes.tp != 0) {
+    return "sequence parallelism cuts " + std::to_string(run.time / cp) + " positions by tp " +
+           std::to_string(run.sizes.tp) +
+           ", which does not divide them; legal tp: " + divisors(run.time / cp, 64);
+  }
+  return {};
+}
+
+std::string refuse_batch(const RunShape& run) {
+  if (run.batch < 1)
+    return "batch " + std::to_string(run.batch) + " is not a size; a step has at least 1 sequence";
+  if (run.batch % run.sizes.dp != 0) {
+    return "batch " + std::to_string(run.batch) + " is not a multiple of dp " +
+           std::to_string(run.sizes.dp) + "; legal dp: " + divisors(run.batch, kListedMost);
+  }
+  const std::int64_t replica = run.batch / run.sizes.dp;
+  if (run.microbatches < 1 || replica % run.microbatches != 0) {
+    return std::to_string(run.microbatches) + " microbatches do not divide the " +
+           std::to_string(replica) + " sequences of a replica (batch / dp); legal microbatches: " +
+           divisors(replica, kListedMost);
+  }
+  return {};
+}
+
+std::string refuse_pipeline(const RunShape& run) {
+  const PipeAlgorithm& algorithm = find_pipe_algorithm(run.schedule);
+  const std::string refusal = algorithm.refuse(pipe_params(run));
+  if (!refusal.empty()) return "pipeline schedule '" + run.schedule + "' " + refusal;
+  const std::int64_t stages = std::int64_t{run.sizes.pp} * run.chunks;
+  if (stages > run.model.layers) {
+    return "pp " + std::to_string(run.sizes.pp) + " x " + std::to_string(run.chunks) +
+           " chunks is " + std::to_string(stages) + " stages, more than the " +
+           std::to_string(run.model.layers) + " layers; legal pp: 1 to " +
+           std::to_string(run.model.layers / run.chunks);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string refuse(const RunShape& run) {
+  try {
+    validate(run.model);
+    (void)Grid(run.sizes, run.order);
+    for (const auto rule : {refuse_tp, refuse_time, refuse_batch, refuse_pipeline}) {
+      std::string refusal = rule(run);
+      if (!refusal.empty()) return refusal;
+    }
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+void validate(const RunShape& run) {
+  const std::string refusal = refuse(run);
+  if (!refusal.empty()) throw UsageError(refusal);
+}
+
+PipeParams pipe_params(const RunShape& run) { return {run.sizes.pp, run.chunks, run.microbatches}; }
+
+ModelPart part_of(const RunShape& run, const PipeSchedule& schedule, int pp_rank, int tp_rank) {
+  return part_of(run.model, schedule.placement, pp_rank, run.sizes.tp, tp_rank);
+}
+
+}  // namespace sinew::sched

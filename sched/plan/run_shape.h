@@ -1,0 +1,50 @@
+// RunShape: everything about a training run that its memory, traffic and time depend on, and the
+// rules that make one legal.
+//
+// Never does: know the machine (planner.h does) or files.
+// Threads: plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "sched/pipeline/schedule.h"
+#include "sched/plan/grid.h"
+#include "sched/plan/memory.h"
+#include "sched/plan/model_shape.h"
+
+namespace sinew::sched {
+
+struct RunShape {
+  ModelShape model;
+  PerAxis sizes = {1, 1, 1, 1};
+  std::string order = std::string(kDefaultOrder);
+  std::int64_t batch = 1;         // sequences of a whole step, over all ranks
+  std::int64_t time = 1;          // T, positions of a sequence
+  int microbatches = 1;           // per data-parallel replica and step
+  std::string schedule = "1f1b";  // a row of the table of pipeline schedules
+  int chunks = 1;                 // v
+  Zero zero = Zero::kNone;
+  bool sequence_parallel = false;
+  Recompute recompute = Recompute::kNone;
+  Precision precision = kAllF32;
+
+  // Sequences of one microbatch on one rank; exact once validated.
+  [[nodiscard]] std::int64_t microbatch_size() const { return batch / sizes.dp / microbatches; }
+  [[nodiscard]] int world() const { return sizes.tp * sizes.cp * sizes.pp * sizes.dp; }
+  // Ranks over which ZeRO cuts: dp x cp.
+  [[nodiscard]] int replicas() const { return sizes.dp * sizes.cp; }
+};
+
+// Empty when the run is legal, else the first rule it breaks in one line that names the value, the
+// rule and the legal values.
+[[nodiscard]] std::string refuse(const RunShape& run);
+// Throws UsageError with that line.
+void validate(const RunShape& run);
+
+[[nodiscard]] PipeParams pipe_params(const RunShape& run);
+// The part of the model on pipeline rank `pp_rank`, tensor rank `tp_rank`.
+[[nodiscard]] ModelPart part_of(const RunShape& run, const PipeSchedule& schedule, int pp_rank,
+                                int tp_rank);
+
+}  // namespace sinew::sched

@@ -1,0 +1,190 @@
+#include "sched/plan/volume.h"
+
+#include <algorithm>
+#include <array>
+
+#include "sched/base/partition.h"
+
+namespace sinew::sched {
+
+namespace {
+
+constexpr std::array<std::string_view, 4> kPatternNames = {"all_reduce", "reduce_scatter",
+                                                           "all_gather", "message"};
+
+class Lister {
+ public:
+  Lister(const RunShape& run, const PipeSchedule& schedule, int pp_rank, int tp_rank)
+      : run_(run),
+        schedule_(schedule),
+        pp_rank_(pp_rank),
+        tp_rank_(tp_rank),
+        part_(part_of(run, schedule, pp_rank, tp_rank)),
+        m_(run.microbatches),
+        rows_(run.microbatch_size() * run.time / run.sizes.cp) {}
+
+  std::vector<Traffic> list() {
+    tensor_axis();
+    context_axis();
+    pipeline_axis();
+    data_axis();
+    return std::move(traffic_);
+  }
+
+ private:
+  void add(Axis axis, std::string what, Pattern pattern, Phase phase, int ranks, std::int64_t calls,
+           std::int64_t elements, int element_bytes) {
+    if (ranks <= 1 || calls == 0) return;
+    traffic_.push_back(
+        {axis, std::move(what), pattern, phase, ranks, calls, elements, element_bytes});
+  }
+
+  void tensor(const std::string& what, Pattern pattern, Phase phase, std::int64_t calls,
+              std::int64_t elements) {
+    add(Axis::kTp, what, pattern, phase, run_.sizes.tp, calls, elements, run_.precision.parameter);
+  }
+
+  // Sums of activations; under sequence parallelism a scatter and a gather stand in the place of
+  // each.
+  void layer_sums(const std::string& what, Phase phase, std::int64_t calls) {
+    if (run_.sequence_parallel) {
+      tensor(what, Pattern::kAllGather, phase, calls, rows_ * run_.model.channels);
+      tensor(what, Pattern::kReduceScatter, phase, calls, rows_ * run_.model.channels);
+    } else {
+      tensor(what, Pattern::kAllReduce, phase, calls, rows_ * run_.model.channels);
+    }
+  }
+
+  void tensor_axis() {
+    const std::int64_t layers = part_.layers * m_;
+    layer_sums("layer sums", Phase::kForward, 2 * layers);
+    if (run_.recompute == Recompute::kFull)
+      layer_sums("layer sums again", Phase::kBackward, 2 * layers);
+    layer_sums("layer gradients", Phase::kBackward, 2 * layers);
+    const std::int64_t activations = rows_ * run_.model.channels;
+    if (part_.has_embedding && run_.sequence_parallel) {
+      tensor("token table", Pattern::kReduceScatter, Phase::kForward, m_, activations);
+      tensor("token table gradient", Pattern::kAllGather, Phase::kBackward, m_, activations);
+    } else if (part_.has_embedding) {
+      tensor("token table", Pattern::kAllReduce, Phase::kForward, m_, activations);
+    }
+    if (!part_.has_head) return;
+    tensor("loss", Pattern::kAllReduce, Phase::kForward, 3 * m_, rows_);
+    if (run_.sequence_parallel) {
+      tensor("head input", Pattern::kAllGather, Phase::kForward, m_, activations);
+      tensor("head gradient", Pattern::kReduceScatter, Phase::kBackward, m_, activations);
+    } else {
+      tensor("head gradient", Pattern::kAllReduce, Phase::kBackward, m_, activations);
+    }
+  }
+
+  void context_axis() {
+    const int c = run_.sizes.cp;
+    const std::int64_t kv_heads = std::max<std::int64_t>(run_.model.kv_heads / run_.sizes.tp, 1);
+    const std::int64_t pair =
+        2 * rows_ * kv_heads * run_.model.head_size();  // keys and values of a rank
+    const std::int64_t layers = part_.layers * m_;
+    const auto hops = [&](const std::string& what, Phase phase, std::int64_t count) {
+      add(Axis::kCp, what, Pattern::kMessage, phase, c, layers * count, pair,
+          run_.precision.parameter);
+    };
+    hops("keys and values", Phase::kForward, c - 1);
+    hops("keys and values again", Phase::kBackward, c - 1);
+    hops("their gradients", Phase::kBackward, c);
+  }
+
+  void pipeline_axis() {
+    const std::int64_t elements =
+        rows_ * run_.model.channels / (run_.sequence_parallel ? run_.sizes.tp : 1);
+    std::int64_t forward = 0;
+    std::int64_t backward = 0;
+    for (const int stage : stages_of(schedule_, pp_rank_)) {
+      const auto crosses = [&](int other) {
+        return other >= 0 && other < schedule_.stages() && schedule_.rank_of(other) != pp_rank_;
+      };
+      forward += crosses(stage + 1) ? m_ : 0;
+      backward += crosses(stage - 1) ? m_ : 0;
+    }
+    add(Axis::kPp, "activations to the next stage", Pattern::kMessage, Phase::kForward,
+        run_.sizes.pp, forward, elements, run_.precision.parameter);
+    add(Axis::kPp, "gradients to the stage before", Pattern::kMessage, Phase::kBackward,
+        run_.sizes.pp, backward, elements, run_.precision.parameter);
+    const bool two_tables = run_.model.tied && part_.has_embedding != part_.has_head;
+    if (two_tables) {
+      const std::int64_t table =
+          partition(run_.model.vocabulary, run_.sizes.tp, tp_rank_).count * run_.model.channels;
+      add(Axis::kPp, "tied table", Pattern::kAllReduce, Phase::kStep, 2, 1, table,
+          run_.precision.gradient);
+    }
+  }
+
+  void data_axis() {
+    const std::int64_t count = parameter_count(run_.model, part_);
+    const auto gradients = [&](Pattern pattern, Phase phase, std::int64_t calls) {
+      add(Axis::kDp, "gradients", pattern, phase, run_.replicas(), calls, count,
+          run_.precision.gradient);
+    };
+    const auto parameters = [&](Phase phase, std::int64_t calls) {
+      add(Axis::kDp, "parameters", Pattern::kAllGather, phase, run_.replicas(), calls, count,
+          run_.precision.parameter);
+    };
+    switch (run_.zero) {
+      case Zero::kNone:
+        gradients(Pattern::kAllReduce, Phase::kStep, 1);
+        break;
+      case Zero::kOptimizer:
+        gradients(Pattern::kReduceScatter, Phase::kStep, 1);
+        parameters(Phase::kStep, 1);
+        break;
+      case Zero::kGradients:
+        gradients(Pattern::kReduceScatter, Phase::kBackward, m_);
+        parameters(Phase::kStep, 1);
+        break;
+      case Zero::kParameters:
+        parameters(Phase::kForward, m_);
+        parameters(Phase::kBackward, m_);
+        gradients(Pattern::kReduceScatter, Phase::kBackward, m_);
+        break;
+    }
+  }
+
+  const RunShape& run_;
+  const PipeSchedule& schedule_;
+  const int pp_rank_;
+  const int tp_rank_;
+  const ModelPart part_;
+  const std::int64_t m_;
+  const std::int64_t rows_;  // of activations of a microbatch on this rank
+  std::vector<Traffic> traffic_;
+};
+
+}  // namespace
+
+std::string_view name_of(Pattern pattern) {
+  return kPatternNames[static_cast<std::size_t>(pattern)];
+}
+
+std::int64_t Traffic::group_elements() const {
+  switch (pattern) {
+    case Pattern::kAllReduce:
+      return calls * 2 * (ranks - 1) * elements;
+    case Pattern::kReduceScatter:
+    case Pattern::kAllGather:
+      return calls * (ranks - 1) * elements;
+    case Pattern::kMessage:
+      return calls * elements;
+  }
+  __builtin_unreachable();
+}
+
+double Traffic::sent_elements() const {
+  const auto all = static_cast<double>(group_elements());
+  return pattern == Pattern::kMessage ? all : all / ranks;
+}
+
+std::vector<Traffic> traffic_of(const RunShape& run, const PipeSchedule& schedule, int pp_rank,
+                                int tp_rank) {
+  return Lister(run, schedule, pp_rank, tp_rank).list();
+}
+
+}  // namespace sinew::sched

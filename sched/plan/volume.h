@@ -1,0 +1,65 @@
+// Volume: what a rank sends in one training step, axis by axis, by formula.
+//
+// Never does: count what was sent (the communicator does and is held against this), or include the
+// few scalars of losses and norms. Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sched/plan/run_shape.h"
+
+namespace sinew::sched {
+
+enum class Pattern : std::uint8_t { kAllReduce, kReduceScatter, kAllGather, kMessage };
+[[nodiscard]] std::string_view name_of(Pattern pattern);
+
+// When the calls of a kind happen.
+enum class Phase : std::uint8_t {
+  kForward,
+  kBackward,
+  kStep
+};  // of each microbatch, or once per step
+
+// Calls of one kind on one rank in one step.
+struct Traffic {
+  Axis axis = Axis::kTp;  // kDp stands for dp x cp, over which gradients are summed
+  std::string what;       // "layer sums", "activations to the next stage", ...
+  Pattern pattern = Pattern::kAllReduce;
+  Phase phase = Phase::kForward;
+  int ranks = 1;           // in the group
+  std::int64_t calls = 0;  // per step
+  std::int64_t elements =
+      0;  // of one call: the whole array, for scatter and gather too; of one message
+  int element_bytes = 4;
+
+  // Sent by one rank in one step when bandwidth-optimal, in elements:
+  //   all-reduce 2 (N-1)/N E, reduce-scatter and all-gather (N-1)/N E, message E, times the calls.
+  [[nodiscard]] double sent_elements() const;
+  [[nodiscard]] double sent_bytes() const { return sent_elements() * element_bytes; }
+  // The same over all ranks of the group: whole for any remainder, so that counts can be compared
+  // exactly. Messages are this rank's alone: the ends of a pipeline send less than its middle.
+  [[nodiscard]] std::int64_t group_elements() const;
+};
+
+// Where the numbers come from, per step, with A = B T C / c elements of activations of a
+// microbatch, m microbatches, l layers on the rank, P its parameters, N = dp x cp:
+//   tp   4 l m all-reduces of A (2 forward, 2 backward; 2 more forward ones under full
+//   recomputation), 1 m for the
+//        token table, 1 m for the head's input gradient, 3 m of B T / c scalars for the loss. Under
+//        sequence parallelism a reduce-scatter and an all-gather of A stand in the place of each
+//        all-reduce of A
+//   cp   ring attention, per layer and microbatch, u = (T/c) B K d / t: 2 u (c-1) forward, 2 u
+//   (c-1) + 2 u c backward pp   A (A/t under sequence parallelism) per microbatch, direction and
+//   boundary between two ranks; and
+//        the tied table's gradient, an all-reduce of V C / t between first and last stage
+//   dp   ZeRO 0: one all-reduce of P; 1: one reduce-scatter and one all-gather; 2: m
+//   reduce-scatters and one
+//        all-gather; 3: 2 m all-gathers and m reduce-scatters
+// Sources: Shoeybi et al. 2019; Korthikanti et al. 2023; Liu et al. 2023 (ring attention);
+// Rajbhandari et al. 2020.
+[[nodiscard]] std::vector<Traffic> traffic_of(const RunShape& run, const PipeSchedule& schedule,
+                                              int pp_rank, int tp_rank);
+
+}  // namespace sinew::sched
