@@ -118,8 +118,9 @@ std::string escape(std::string_view text) {
   return out;
 }
 
-// Pixels. A character of the 12 px sans-serif font is taken as 6.8 wide, its widest digit.
-constexpr double kPlotWidth = 1100;
+// Pixels. A character of the 12 px sans-serif font is taken as 7.2 wide: a digit has 6.8, a W 11.
+constexpr double kPlotWidthMin = 1100;
+constexpr double kPlotWidthMax = 2600;
 constexpr double kMargin = 16;
 constexpr double kTitleHeight = 26;
 constexpr double kLegendHeight = 26;
@@ -127,7 +128,8 @@ constexpr double kMainLane = 28;
 constexpr double kOtherLane = 16;
 constexpr double kLaneGap = 2;
 constexpr double kRowGap = 8;
-constexpr double kCharacter = 6.8;
+constexpr double kCharacter = 7.2;
+constexpr double kLabelMargin = 5;  // both sides together
 constexpr double kScaleHeight = 30;
 
 class Svg {
@@ -136,6 +138,7 @@ class Svg {
       : timeline_(timeline), lanes_(lanes_of(timeline)), scale_(timeline, 12) {
     std::size_t name = 0;
     for (const Lane& lane : lanes_) name = std::max(name, lane.name.size());
+    plot_width_ = wide_enough();
     left_ = kMargin + static_cast<double>(name) * kCharacter + 10;
     double y = kMargin + kTitleHeight + kLegendHeight;
     int row = lanes_.empty() ? 0 : lanes_.front().row;
@@ -149,7 +152,7 @@ class Svg {
   }
 
   std::string draw() {
-    const double width = left_ + kPlotWidth + kMargin + 16;
+    const double width = left_ + plot_width_ + kMargin + 16;
     const double height = bottom_ + kScaleHeight + kMargin;
     out_ = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
@@ -171,8 +174,24 @@ class Svg {
  private:
   static double height_of(const Lane& lane) { return lane.lane == 0 ? kMainLane : kOtherLane; }
 
+  // So wide that the labels of three quarters of the main lanes' spans fit.
+  double wide_enough() const {
+    std::vector<double> widths;
+    for (const Lane& lane : lanes_) {
+      for (const Span* span : lane.spans) {
+        if (lane.lane != 0 || span->label.empty() || span->end_s <= span->begin_s) continue;
+        const double label = static_cast<double>(span->label.size()) * kCharacter + kLabelMargin;
+        widths.push_back(label / (span->end_s - span->begin_s) * scale_.length());
+      }
+    }
+    if (widths.empty()) return kPlotWidthMin;
+    const auto quarter = widths.begin() + static_cast<std::ptrdiff_t>(widths.size() * 3 / 4);
+    std::nth_element(widths.begin(), quarter, widths.end());
+    return std::clamp(std::ceil(*quarter), kPlotWidthMin, kPlotWidthMax);
+  }
+
   double x_of(double time) const {
-    return left_ + (time - timeline_.begin_s()) / scale_.length() * kPlotWidth;
+    return left_ + (time - timeline_.begin_s()) / scale_.length() * plot_width_;
   }
 
   void draw_legend() {
@@ -197,6 +216,13 @@ class Svg {
                           y + 10.5, escape(meaning));
       x += 19 + static_cast<double>(meaning.size()) * kCharacter + 18;
     }
+    const bool shades = std::any_of(timeline_.spans.begin(), timeline_.spans.end(),
+                                    [](const Span& span) { return span.shade > 0; });
+    if (shades) {
+      out_ +=
+          fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"#333\">lighter: later chunk</text>\n",
+                      x, y + 10.5);
+    }
   }
 
   // Grey bands, so that idle time shows as what is left of them.
@@ -206,15 +232,15 @@ class Svg {
       out_ += fmt::format(
           "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\" fill=\"#333\">{}</text>"
           "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"#eee\"/>\n",
-          left_ - 8, tops_[i] + height / 2 + 4, escape(lanes_[i].name), left_, tops_[i], kPlotWidth,
-          height);
+          left_ - 8, tops_[i] + height / 2 + 4, escape(lanes_[i].name), left_, tops_[i],
+          plot_width_, height);
     }
   }
 
   void draw_scale() {
     const double top = kMargin + kTitleHeight + kLegendHeight;
     for (int tick = 0; tick <= scale_.ticks(); ++tick) {
-      const double x = left_ + scale_.tick(tick) / scale_.length() * kPlotWidth;
+      const double x = left_ + scale_.tick(tick) / scale_.length() * plot_width_;
       const std::string unit = tick == 0 && !scale_.unit().empty() ? " " + scale_.unit() : "";
       out_ += fmt::format(
           "<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\" stroke=\"#bbb\" "
@@ -245,7 +271,8 @@ class Svg {
         timeline_.unit.empty() ? " s" : " " + escape(timeline_.unit), x, top, width, height,
         hex(colour), edge);
     const double size = height >= kMainLane ? 12 : 10;
-    if (static_cast<double>(span.label.size()) * kCharacter * size / 12 + 2 <= width) {
+    if (static_cast<double>(span.label.size()) * kCharacter * size / 12 + kLabelMargin - 1 <=
+        width) {
       out_ += fmt::format(
           "<text x=\"{:.2f}\" y=\"{:.1f}\" text-anchor=\"middle\" font-size=\"{:.0f}\" "
           "fill=\"{}\">{}</text>",
@@ -258,6 +285,7 @@ class Svg {
   const Timeline& timeline_;
   std::vector<Lane> lanes_;
   TimeScale scale_;
+  double plot_width_ = kPlotWidthMin;
   double left_ = 0;
   double bottom_ = 0;
   std::vector<double> tops_;  // [lanes]

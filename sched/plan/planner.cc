@@ -15,7 +15,19 @@ namespace {
 
 // Beyond this many computations a pipeline is timed by its closed form, which the tests hold
 // against the simulation.
-constexpr std::int64_t kSimulatedMost = 20000;
+// At this size a simulation takes about 2 ms, so that thousands of layouts are ranked in seconds.
+constexpr std::int64_t kSimulatedMost = 4096;
+
+bool is_simulated(const RunShape& run) {
+  return std::int64_t{run.sizes.pp} * run.chunks * run.microbatches <= kSimulatedMost;
+}
+
+// Messages are what a simulation alone needs.
+PipeSchedule schedule_of(const RunShape& run) {
+  const PipeAlgorithm& algorithm = find_pipe_algorithm(run.schedule);
+  return is_simulated(run) ? generate(algorithm, pipe_params(run))
+                           : algorithm.generate(pipe_params(run));
+}
 
 // Seconds that one rank spends, split as the model of a step needs them.
 struct RankTimes {
@@ -78,8 +90,7 @@ Pipelined pipelined(const RunShape& run, const PipeSchedule& schedule,
     const auto whole = [](const PipeTimes& t) { return t.forward + t.backward + t.weight; };
     if (whole(stages.back()) > whole(slowest)) slowest = stages.back();
   }
-  const std::int64_t computations = std::int64_t{schedule.stages()} * run.microbatches;
-  if (computations <= kSimulatedMost) {
+  if (is_simulated(run)) {
     const PipeSimulation simulation = simulate(schedule, stages);
     return {simulation.makespan, simulation.makespan_bubble};
   }
@@ -140,56 +151,7 @@ double optimizer_seconds(const RunShape& run, const Machine& machine, const Stat
   return machine.memory_per_s > 0 ? touched / machine.memory_per_s : 0;
 }
 
-void add_plans(const PlanRequest& request, const Machine& machine, const PerAxis& sizes,
-               std::vector<Plan>& all) {
-  RunShape run = request.run;
-  run.sizes = sizes;
-  if (run.batch % sizes.dp != 0) return;
-  const std::int64_t replica = run.batch / sizes.dp;
-  for (const PipeAlgorithm& algorithm : pipe_algorithms()) {
-    if (sizes.pp == 1 && algorithm.name != "1f1b") continue;
-    std::vector<int> chunk_counts = {algorithm.default_chunks};
-    if (algorithm.name == "interleaved") chunk_counts = request.interleaved_chunks;
-    for (const int chunks : chunk_counts) {
-      for (std::int64_t microbatches = 1; microbatches <= replica; ++microbatches) {
-        if (replica % microbatches != 0) continue;
-        for (const Zero zero : request.zeros) {
-          if (zero != Zero::kNone && sizes.dp * sizes.cp == 1) continue;
-          run.schedule = algorithm.name;
-          run.chunks = chunks;
-          run.microbatches = static_cast<int>(microbatches);
-          run.zero = zero;
-          if (!refuse(run).empty()) continue;
-          Plan plan = {run, predict(run, machine), true};
-          plan.fits =
-              machine.memory_bytes == 0 || plan.prediction.memory_bytes() <= machine.memory_bytes;
-          all.push_back(std::move(plan));
-        }
-      }
-    }
-  }
-}
-
-}  // namespace
-
-double call_seconds(const Traffic& traffic, const LinkCost& link) {
-  const double bytes = static_cast<double>(traffic.elements) * traffic.element_bytes;
-  const double once =
-      (traffic.ranks - 1) * (link.latency_s + bytes / traffic.ranks * link.seconds_per_byte);
-  switch (traffic.pattern) {
-    case Pattern::kAllReduce:
-      return 2 * once;
-    case Pattern::kReduceScatter:
-    case Pattern::kAllGather:
-      return once;
-    case Pattern::kMessage:
-      return link.latency_s + bytes * link.seconds_per_byte;
-  }
-  __builtin_unreachable();
-}
-
-Prediction predict(const RunShape& run, const Machine& machine) {
-  const PipeSchedule schedule = generate(find_pipe_algorithm(run.schedule), pipe_params(run));
+Prediction predict(const RunShape& run, const Machine& machine, const PipeSchedule& schedule) {
   Prediction prediction;
   prediction.axis_s.fill(0);
   predict_memory(run, schedule, prediction);
@@ -219,6 +181,60 @@ Prediction predict(const RunShape& run, const Machine& machine) {
   prediction.step_s =
       microbatches_s + once + optimizer_seconds(run, machine, prediction.static_bytes);
   return prediction;
+}
+
+void add_plans(const PlanRequest& request, const Machine& machine, const PerAxis& sizes,
+               std::vector<Plan>& all) {
+  RunShape run = request.run;
+  run.sizes = sizes;
+  if (run.batch % sizes.dp != 0) return;
+  const std::int64_t replica = run.batch / sizes.dp;
+  for (const PipeAlgorithm& algorithm : pipe_algorithms()) {
+    if (sizes.pp == 1 && algorithm.name != "1f1b") continue;
+    std::vector<int> chunk_counts = {algorithm.default_chunks};
+    if (algorithm.name == "interleaved") chunk_counts = request.interleaved_chunks;
+    for (const int chunks : chunk_counts) {
+      for (std::int64_t microbatches = 1; microbatches <= replica; ++microbatches) {
+        if (replica % microbatches != 0) continue;
+        run.schedule = algorithm.name;
+        run.chunks = chunks;
+        run.microbatches = static_cast<int>(microbatches);
+        run.zero = Zero::kNone;
+        if (!refuse(run).empty()) continue;
+        const PipeSchedule schedule = schedule_of(run);
+        for (const Zero zero : request.zeros) {
+          if (zero != Zero::kNone && run.replicas() == 1) continue;
+          run.zero = zero;
+          Plan plan = {run, predict(run, machine, schedule), true};
+          plan.fits =
+              machine.memory_bytes == 0 || plan.prediction.memory_bytes() <= machine.memory_bytes;
+          all.push_back(std::move(plan));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+double call_seconds(const Traffic& traffic, const LinkCost& link) {
+  const double bytes = static_cast<double>(traffic.elements) * traffic.element_bytes;
+  const double once =
+      (traffic.ranks - 1) * (link.latency_s + bytes / traffic.ranks * link.seconds_per_byte);
+  switch (traffic.pattern) {
+    case Pattern::kAllReduce:
+      return 2 * once;
+    case Pattern::kReduceScatter:
+    case Pattern::kAllGather:
+      return once;
+    case Pattern::kMessage:
+      return link.latency_s + bytes * link.seconds_per_byte;
+  }
+  __builtin_unreachable();
+}
+
+Prediction predict(const RunShape& run, const Machine& machine) {
+  return predict(run, machine, schedule_of(run));
 }
 
 std::vector<Plan> plans(const PlanRequest& request, const Machine& machine) {
