@@ -8,7 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/gemm.h"
+#include "model/optimizer.h"
 #include "sched/base/error.h"
+#include "sched/plan/flops.h"
+#include "sched/plan/run_shape.h"
+#include "sched/plan/volume.h"
 
 namespace sinew::model {
 
@@ -48,23 +52,70 @@ double measured_peak(Parallel& parallel) {
   return best;
 }
 
-double calls(const comm::Communicator* group, sched::Collective op) {
-  if (group == nullptr) return 0;
-  return static_cast<double>(group->counters().collective[static_cast<std::size_t>(op)].calls);
+// The run as the formulas of sched/plan take it.
+template <typename T>
+sched::RunShape run_shape(const TrainPlan& plan) {
+  const TrainOptions& o = plan.options;
+  const Config& c = plan.config;
+  sched::RunShape run;
+  run.model = sched::gpt2_shape(c.name, c.layers, c.heads, c.channels, c.vocabulary, c.max_time);
+  run.sizes = plan.grid.sizes();
+  run.order = plan.grid.order();
+  run.batch = o.batch;
+  run.time = o.seq;
+  run.microbatches = static_cast<int>(o.microbatches);
+  run.schedule = o.schedule;
+  run.zero = sched::parse_zero(o.zero);
+  run.precision = sizeof(T) == 8 ? sched::kAllF64 : sched::kAllF32;
+  return run;
 }
 
-double sent(const comm::Communicator* group, sched::Collective op) {
-  if (group == nullptr) return 0;
-  return static_cast<double>(group->counters().collective[static_cast<std::size_t>(op)].sent_bytes);
-}
+struct AxisRow {
+  const char* name;
+  AxisTraffic counted;
+  AxisTraffic predicted;
+};
 
-// FLOPs of one token, forward and backward: 6 N + 6 L C T, N without the position table; causal
-// attention counted once (llm.c's convention).
-double flops_per_token(const TrainPlan& plan) {
-  const auto n =
-      static_cast<double>(plan.config.parameters() - plan.config.max_time * plan.config.channels);
-  return 6 * n +
-         6.0 * static_cast<double>(plan.config.layers * plan.config.channels * plan.options.seq);
+// The traffic of `steps` steps by formula: sched/plan's, plus the sums over a group that it leaves
+// out, those of the gradient norm and of the number of targets.
+template <typename T>
+std::vector<AxisRow> traffic_rows(const TrainPlan& plan, Parallel& parallel,
+                                  const Measured& measured) {
+  const sched::PerAxis at = parallel.coordinates();
+  AxisRow tensor{"tensor", measured.traffic.tensor, {}};
+  AxisRow pipeline{"pipeline messages", measured.traffic.pipeline, {}};
+  AxisRow tie{"tied table", measured.traffic.tie, {}};
+  AxisRow data{"data", measured.traffic.data, {}};
+  for (const sched::Traffic& t :
+       sched::traffic_of(run_shape<T>(plan), plan.schedule, at.pp, at.tp)) {
+    AxisRow& row = t.axis == sched::Axis::kTp              ? tensor
+                   : t.axis == sched::Axis::kDp            ? data
+                   : t.pattern == sched::Pattern::kMessage ? pipeline
+                                                           : tie;
+    row.predicted.calls += t.calls * measured.steps;
+    row.predicted.payload_bytes += t.calls * t.elements * t.element_bytes * measured.steps;
+  }
+  const std::int64_t norm_bytes =
+      static_cast<std::int64_t>(
+          stage_parameters(plan.config, {0, plan.config.layers, true, true}, {}).size()) *
+      8;
+  const auto also = [&](AxisRow& row, std::int64_t bytes) {
+    row.predicted.calls += measured.steps;
+    row.predicted.payload_bytes += bytes * measured.steps;
+  };
+  std::vector<AxisRow> rows;
+  if (parallel.tensor() != nullptr) {
+    also(tensor, norm_bytes);
+    rows.push_back(tensor);
+  }
+  if (parallel.pipeline() != nullptr) rows.push_back(pipeline);
+  if (parallel.tie() != nullptr) rows.push_back(tie);
+  if (parallel.data() != nullptr) {
+    also(data, 8);
+    if (plan.options.zero != 0) also(data, norm_bytes);
+    rows.push_back(data);
+  }
+  return rows;
 }
 
 }  // namespace
@@ -98,70 +149,69 @@ sched::Timeline gather_timeline(const TrainPlan& plan, const std::vector<sched::
   return timeline;
 }
 
+void TrafficCount::add(const Parallel& parallel, int sign) {
+  const auto add_counter = [sign](AxisTraffic& axis, const comm::Counter& counter) {
+    axis.calls += sign * counter.calls;
+    axis.payload_bytes += sign * counter.payload_bytes;
+  };
+  const auto add_collectives = [&](AxisTraffic& axis, const comm::Communicator* group) {
+    if (group == nullptr) return;
+    for (const comm::Counter& counter : group->counters().collective) add_counter(axis, counter);
+  };
+  add_collectives(tensor, parallel.tensor());
+  add_collectives(tie, parallel.tie());
+  add_collectives(data, parallel.data());
+  if (parallel.pipeline() != nullptr) add_counter(pipeline, parallel.pipeline()->counters().send);
+}
+
 template <typename T>
 std::vector<Compared> compare(const TrainPlan& plan, const Stage<T>& stage, Parallel& parallel,
-                              const Memory& memory, int peak_live, std::int64_t steps,
-                              double step_s) {
-  constexpr double kSize = sizeof(T);
+                              const Memory& memory, const Measured& measured) {
   const TrainOptions& o = plan.options;
-  const auto count = static_cast<double>(stage.count());
-  const double shard = o.zero == 1 ? count / o.dp : count;
-  const BlockShape block(plan.config, plan.microbatch.batch, plan.microbatch.time, o.tp);
-  const auto boundary = static_cast<double>(stage.boundary_count());
-  const auto layers = static_cast<double>(stage.shape().layers);
-  const int pipeline_rank = parallel.coordinates().pp;
-  const int live =
-      sched::find_pipe_algorithm(o.schedule)
-          .peak_live({.ranks = o.pp, .chunks = 1, .microbatches = static_cast<int>(o.microbatches)},
-                     pipeline_rank);
-  const double heads = stage.shape().has_head ? 1 : 0;
-  const double per_microbatch =
-      layers * (static_cast<double>(BlockSaved<T>::count(block)) + boundary) + boundary +
-      heads * boundary;
+  const sched::PerAxis at = parallel.coordinates();
+  const sched::RunShape run = run_shape<T>(plan);
+  const sched::ModelPart part = sched::part_of(run, plan.schedule, at.pp, at.tp);
+  const std::int64_t padded =
+      padded_count(sched::parameter_count(run.model, part), Optimizer<T>::multiple(o.zero, o.dp));
+  const sched::StaticBytes bytes =
+      sched::static_bytes(padded, run.zero, run.precision, o.dp, at.dp);
+  const int live = sched::find_pipe_algorithm(o.schedule).peak_live(sched::pipe_params(run), at.pp);
+  const sched::ActivationShape activation{
+      .batch = plan.microbatch.batch, .time = plan.microbatch.time, .tp = o.tp};
+  const std::int64_t boundary_bytes = stage.boundary_count() * static_cast<std::int64_t>(sizeof(T));
+  // Beside its layers a microbatch keeps the last one's output and, on the last stage, the gradient
+  // of it.
+  const std::int64_t per_microbatch = part.layers * sched::saved_bytes(sched::layer_saved_tensors(
+                                                        run.model, activation, sizeof(T))) +
+                                      (part.has_head ? 2 : 1) * boundary_bytes;
 
   std::vector<Compared> rows;
-  rows.push_back(
-      {"parameters", "bytes", count * kSize, static_cast<double>(memory.parameters.size_bytes())});
-  rows.push_back(
-      {"gradients", "bytes", count * kSize, static_cast<double>(memory.gradients.size_bytes())});
-  rows.push_back({"optimizer state", "bytes", 2 * shard * kSize,
-                  static_cast<double>(memory.optimizer.size_bytes())});
-  rows.push_back({"activations", "bytes", live * per_microbatch * kSize,
-                  static_cast<double>(memory.activations.size_bytes())});
-  rows.push_back(
-      {"peak live microbatches", "", static_cast<double>(live), static_cast<double>(peak_live)});
-
-  using sched::Collective;
-  const double m = static_cast<double>(o.microbatches * steps);
-  if (parallel.tensor() != nullptr && steps > 0) {
-    // Two forward and two backward a layer; the embedding's one forward; the head's one backward;
-    // the loss's maximum and two sums; one of the norm's sums a step.
-    const double ends = (stage.shape().has_embedding ? 1 : 0) + heads * 4;
-    rows.push_back({"tensor all-reduces", "calls",
-                    m * (4 * layers + ends) + static_cast<double>(steps),
-                    calls(parallel.tensor(), Collective::kAllReduce)});
+  const auto add = [&](std::string name, std::string unit, auto predicted, auto found) {
+    rows.push_back({std::move(name), std::move(unit), static_cast<double>(predicted),
+                    static_cast<double>(found)});
+  };
+  add("parameters", "bytes", bytes.parameters, memory.parameters.size_bytes());
+  add("gradients", "bytes", bytes.gradients, memory.gradients.size_bytes());
+  add("optimizer state", "bytes", bytes.optimizer, memory.optimizer.size_bytes());
+  add("activations", "bytes", live * per_microbatch, memory.activations.size_bytes());
+  if (measured.steps == 0) return rows;
+  add("peak live microbatches", "", live, measured.peak_live);
+  for (const AxisRow& row : traffic_rows<T>(plan, parallel, measured)) {
+    add(fmt::format("{}, calls", row.name), "", row.predicted.calls, row.counted.calls);
+    add(fmt::format("{}, payload", row.name), "bytes", row.predicted.payload_bytes,
+        row.counted.payload_bytes);
   }
-  if (parallel.data() != nullptr && steps > 0) {
-    const double dp = o.dp;
-    const double full = count * kSize * static_cast<double>(steps) * (dp - 1) / dp;
-    if (o.zero == 1) {
-      rows.push_back({"gradient reduce-scatter", "bytes sent", full,
-                      sent(parallel.data(), Collective::kReduceScatter)});
-      rows.push_back(
-          {"weight all-gather", "bytes sent", full, sent(parallel.data(), Collective::kAllGather)});
-    }
-  }
-  const double peak = measured_peak<T>(parallel);
-  const double flops = flops_per_token(plan) * static_cast<double>(o.batch * o.seq);
-  const double ranks = parallel.grid().world();
-  if (step_s > 0) {
-    const double p = o.pp;
-    const double ideal =
-        flops / (peak * ranks) * (1 + (p - 1) / static_cast<double>(o.microbatches));
-    rows.push_back({"step time (compute and bubble at GEMM peak)", "s", ideal, step_s});
-    rows.push_back({"utilisation (6N+6LCT over measured GEMM peak of all ranks)", "", 1,
-                    flops / step_s / (peak * ranks)});
-  }
+  const double peak = measured_peak<T>(parallel) * parallel.grid().world();
+  const sched::FlopsConvention& convention = sched::find_flops_convention("llm.c");
+  const double tokens = static_cast<double>(o.batch * o.seq);
+  const double bubble = sched::find_pipe_algorithm(o.schedule).bubble(sched::pipe_params(run), {});
+  const double ideal = convention.per_token(run.model, run.time) * tokens / peak * (1 + bubble);
+  add("step: operations at GEMM's rate, and bubble", "s", ideal, measured.step_s);
+  add(fmt::format("utilisation ({}: {}; peak measured with GEMM on all ranks)", convention.name,
+                  convention.formula),
+      "", 1 / (1 + bubble),
+      sched::utilisation(convention, run.model, run.time,
+                         {.tokens = tokens, .seconds = measured.step_s, .peak_flops = peak}));
   return rows;
 }
 
@@ -228,8 +278,8 @@ void MetricsFile::write_summary(const TrainPlan& plan, const Summary& summary) {
 }
 
 template std::vector<Compared> compare<float>(const TrainPlan&, const Stage<float>&, Parallel&,
-                                              const Memory&, int, std::int64_t, double);
+                                              const Memory&, const Measured&);
 template std::vector<Compared> compare<double>(const TrainPlan&, const Stage<double>&, Parallel&,
-                                               const Memory&, int, std::int64_t, double);
+                                               const Memory&, const Measured&);
 
 }  // namespace sinew::model

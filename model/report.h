@@ -20,12 +20,32 @@ namespace sinew::model {
                                               const std::vector<sched::Span>& own,
                                               Parallel& parallel);
 
-// This rank's formulas against what its arenas and communicators counted over `steps` steps of
-// `step_s` seconds. Collective over the world (the peak rate is measured on all ranks at once).
+// What a rank's communicators counted in its training steps, evaluation and set-up left out.
+struct AxisTraffic {
+  std::int64_t calls = 0;          // collectives and messages sent
+  std::int64_t payload_bytes = 0;  // of the calls' full arrays; of messages, their size
+};
+struct TrafficCount {
+  AxisTraffic tensor;
+  AxisTraffic pipeline;  // messages to the neighbours
+  AxisTraffic tie;
+  AxisTraffic data;
+  void add(const Parallel& parallel, int sign);  // + or - the communicators' counters as they stand
+};
+
+struct Measured {
+  int peak_live = 0;
+  std::int64_t steps = 0;
+  double step_s = 0;  // median
+  TrafficCount traffic;
+};
+
+// This rank's formulas (sched/plan) against what its arenas, runner and communicators counted.
+// Collective over the world (the peak rate is measured on all ranks at once).
 template <typename T>
 [[nodiscard]] std::vector<Compared> compare(const TrainPlan& plan, const Stage<T>& stage,
-                                            Parallel& parallel, const Memory& memory, int peak_live,
-                                            std::int64_t steps, double step_s);
+                                            Parallel& parallel, const Memory& memory,
+                                            const Measured& measured);
 
 // metrics.jsonl and summary.json in a directory; writes nothing when the directory is empty or
 // `writes` is false.

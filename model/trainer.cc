@@ -150,11 +150,13 @@ class TrainerOf final : public Trainer {
   double last_loss_ = 0;
   double last_validation_loss_ = -1;
   std::vector<double> step_seconds_;
+  TrafficCount traffic_;
 };
 
 template <typename T>
 StepMetrics TrainerOf<T>::run_step(const std::vector<std::int32_t>& tokens,
                                    const std::vector<std::int32_t>& targets) {
+  traffic_.add(parallel_, -1);
   const auto begin = Clock::now();
   const std::int64_t count = count_targets(targets);
   const auto scale = static_cast<T>(count > 0 ? 1.0 / static_cast<double>(count) : 0.0);
@@ -166,6 +168,7 @@ StepMetrics TrainerOf<T>::run_step(const std::vector<std::int32_t>& tokens,
   StepMetrics metrics;
   metrics.lr = rate_.at(step_);
   const StepReport report = optimizer_.step(metrics.lr);
+  traffic_.add(parallel_, +1);
   const double total = sum_losses(losses);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
 
@@ -268,8 +271,11 @@ Summary TrainerOf<T>::summary() {
   summary.step_ms_median = median * 1e3;
   summary.tokens_per_s =
       median > 0 ? static_cast<double>(plan_.options.batch * plan_.options.seq) / median : 0;
-  summary.compared = compare<T>(plan_, stage_, parallel_, memory_, runner_.peak_live(),
-                                static_cast<std::int64_t>(step_seconds_.size()), median);
+  const Measured measured{.peak_live = runner_.peak_live(),
+                          .steps = static_cast<std::int64_t>(step_seconds_.size()),
+                          .step_s = median,
+                          .traffic = traffic_};
+  summary.compared = compare<T>(plan_, stage_, parallel_, memory_, measured);
   return summary;
 }
 
