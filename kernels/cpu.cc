@@ -1,5 +1,8 @@
 #include "kernels/cpu.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,16 +27,46 @@ Isa detect_isa() {
 #endif
 }
 
-// A container or virtual machine may report 0; then the smallest cache any AVX2 server has.
-std::int64_t cache_bytes(int name, std::int64_t least) {
-  return std::max<std::int64_t>(sysconf(name), least);
+// The size of the data or unified cache of `level` (1, 2, 3), 0 when unknown. From the processor's
+// own list (leaf 4, or 0x8000001D on AMD, same layout): the C library derives the third level of
+// some AMD processors from their topology and reports ten times too much in a virtual machine.
+std::int64_t reported_cache_bytes(unsigned level) {
+#if defined(__x86_64__)
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  for (const unsigned leaf : {4U, 0x8000001DU}) {
+    if (__get_cpuid_max(leaf & 0x80000000U, nullptr) < leaf) continue;
+    for (unsigned index = 0; index < 16; ++index) {
+      __cpuid_count(leaf, index, eax, ebx, ecx, edx);
+      constexpr unsigned kInstructions = 2;
+      const unsigned kind = eax & 0x1fU;
+      if (kind == 0) break;
+      if (kind == kInstructions || ((eax >> 5) & 7U) != level) continue;
+      const std::int64_t line = (ebx & 0xfffU) + 1;
+      const std::int64_t partitions = ((ebx >> 12) & 0x3ffU) + 1;
+      const std::int64_t ways = (ebx >> 22) + 1;
+      return line * partitions * ways * (std::int64_t{ecx} + 1);
+    }
+  }
+  return 0;
+#else
+  constexpr int kNames[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE};
+  return sysconf(kNames[level - 1]);
+#endif
+}
+
+// A virtual machine may report nothing; then the smallest cache any AVX2 server has.
+std::int64_t cache_bytes(unsigned level, std::int64_t least) {
+  return std::max(reported_cache_bytes(level), least);
 }
 
 Cpu detect() {
   return {.best = detect_isa(),
-          .l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10),
-          .l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, 256 << 10),
-          .l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 2 << 20)};
+          .l1_bytes = cache_bytes(1, 32 << 10),
+          .l2_bytes = cache_bytes(2, 256 << 10),
+          .l3_bytes = cache_bytes(3, 2 << 20)};
 }
 
 }  // namespace

@@ -21,31 +21,46 @@ HWY_BEFORE_NAMESPACE();
 namespace sinew::kernels::HWY_NAMESPACE {
 namespace {
 
-template <ReduceOp op, class L>
-HWY_INLINE typename L::Memory combined(typename L::Memory a, typename L::Memory b) {
-  return L::narrow(L::template combine_wide<op>(L::widen(a), L::widen(b)));
+template <ReduceOp op, class L, typename E>
+HWY_INLINE typename L::Memory combined_at(const E* a, const E* b) {
+  const typename L::D d;
+  const auto wide_a = L::widen(hn::LoadU(d, a));
+  return L::narrow(L::template combine_wide<op>(wide_a, L::widen(hn::LoadU(d, b))));
 }
 
 // Fewer elements than a vector holds.
-template <ReduceOp op, class L, typename E>
+template <ReduceOp op, typename T, typename E>
 HWY_INLINE void binary_small(E* t, const E* a, const E* b, std::int64_t count) {
-  const auto lanes = static_cast<std::size_t>(count);
-  store_part(combined<op, L>(load_part(L::d, a, lanes), load_part(L::d, b, lanes)), L::d, t, lanes);
+  const auto bytes = static_cast<std::size_t>(count) * sizeof(E);
+  const bool done = with_two_vectors<T>(bytes, [&](auto lanes) HWY_ATTR {
+    using L = decltype(lanes);
+    const typename L::D d;
+    const std::int64_t second = count - static_cast<std::int64_t>(hn::MaxLanes(d));
+    const auto last = combined_at<op, L>(a + second, b + second);
+    hn::StoreU(combined_at<op, L>(a, b), d, t);
+    hn::StoreU(last, d, t + second);
+  });
+  if (done || count == 0) return;
+  using L = FixedLanes<T, 8>;
+  const typename L::D d;
+  const auto wide_a = L::widen(load_few(d, a, count));
+  const auto wide_b = L::widen(load_few(d, b, count));
+  store_few(L::narrow(L::template combine_wide<op>(wide_a, wide_b)), d, t, count);
 }
 
 // Writes whole vectors past the cache from the first aligned element on; returns how many elements
 // are done.
 template <ReduceOp op, class L, typename E>
 HWY_NOINLINE std::int64_t binary_streaming(E* t, const E* a, const E* b, std::int64_t count) {
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(L::d));
-  hn::StoreU(combined<op, L>(hn::LoadU(L::d, a), hn::LoadU(L::d, b)), L::d, t);
+  const typename L::D d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  hn::StoreU(combined_at<op, L>(a, b), d, t);
   std::int64_t i = elements_to_alignment(t, lanes);
   for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    const auto first = combined<op, L>(hn::LoadU(L::d, a + i), hn::LoadU(L::d, b + i));
-    const auto second =
-        combined<op, L>(hn::LoadU(L::d, a + i + lanes), hn::LoadU(L::d, b + i + lanes));
-    hn::Stream(first, L::d, t + i);
-    hn::Stream(second, L::d, t + i + lanes);
+    const auto first = combined_at<op, L>(a + i, b + i);
+    const auto second = combined_at<op, L>(a + i + lanes, b + i + lanes);
+    hn::Stream(first, d, t + i);
+    hn::Stream(second, d, t + i + lanes);
   }
   hwy::FlushStream();
   return i;
@@ -53,55 +68,49 @@ HWY_NOINLINE std::int64_t binary_streaming(E* t, const E* a, const E* b, std::in
 
 template <ReduceOp op, typename T>
 void binary(void* target, const void* left, const void* right, std::int64_t count) {
-  using L = Lanes<T>;
-  using E = hn::TFromD<typename L::D>;
+  using L = FullLanes<T>;
+  using E = Stored<T>;
+  const typename L::D d;
   auto* t = static_cast<E*>(target);
   const auto* a = static_cast<const E*>(left);
   const auto* b = static_cast<const E*>(right);
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(L::d));
-  if (count < lanes) {
-    if (count > 0) binary_small<op, L>(t, a, b, count);
-    return;
-  }
-  const auto last =
-      combined<op, L>(hn::LoadU(L::d, a + count - lanes), hn::LoadU(L::d, b + count - lanes));
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  if (count < lanes) return binary_small<op, T>(t, a, b, count);
+  const auto last = combined_at<op, L>(a + count - lanes, b + count - lanes);
   std::int64_t i = 0;
   if (t != a && t != b && bypasses_cache(3 * count * static_cast<std::int64_t>(sizeof(E)))) {
     i = binary_streaming<op, L>(t, a, b, count);
   }
   for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    const auto first = combined<op, L>(hn::LoadU(L::d, a + i), hn::LoadU(L::d, b + i));
-    const auto second =
-        combined<op, L>(hn::LoadU(L::d, a + i + lanes), hn::LoadU(L::d, b + i + lanes));
-    hn::StoreU(first, L::d, t + i);
-    hn::StoreU(second, L::d, t + i + lanes);
+    const auto first = combined_at<op, L>(a + i, b + i);
+    const auto second = combined_at<op, L>(a + i + lanes, b + i + lanes);
+    hn::StoreU(first, d, t + i);
+    hn::StoreU(second, d, t + i + lanes);
   }
-  if (i + lanes <= count) {
-    hn::StoreU(combined<op, L>(hn::LoadU(L::d, a + i), hn::LoadU(L::d, b + i)), L::d, t + i);
-  }
-  hn::StoreU(last, L::d, t + count - lanes);
+  if (i + lanes <= count) hn::StoreU(combined_at<op, L>(a + i, b + i), d, t + i);
+  hn::StoreU(last, d, t + count - lanes);
 }
 
 template <typename T>
-HWY_INLINE typename Lanes<T>::Memory divided(typename Lanes<T>::Memory value, double divisor) {
-  using L = Lanes<T>;
-  if constexpr (std::is_floating_point_v<T>) {
-    return hn::Div(value, hn::Set(L::d, static_cast<T>(divisor)));
-  } else {
-    const hn::ScalableTag<float> d;
-    const auto by = hn::Set(d, static_cast<float>(divisor));
-    const WidePair wide = L::widen(value);
+HWY_INLINE typename FullLanes<T>::Memory divided(typename FullLanes<T>::Memory value,
+                                                 std::int64_t divisor) {
+  using L = FullLanes<T>;
+  const auto wide = L::widen(value);
+  if constexpr (std::is_same_v<T, bf16>) {
+    const auto by = hn::Set(typename L::DFloat(), static_cast<float>(divisor));
     return L::narrow({hn::Div(wide.first, by), hn::Div(wide.second, by)});
+  } else {
+    using D = hn::DFromV<typename L::Wide>;
+    return L::narrow(hn::Div(wide, hn::Set(D(), static_cast<hn::TFromD<D>>(divisor))));
   }
 }
 
 template <typename T>
 void scale_by(void* data, std::int64_t count, std::int64_t divisor) {
-  using L = Lanes<T>;
-  auto* x = static_cast<hn::TFromD<typename L::D>*>(data);
-  const auto by = static_cast<double>(divisor);
-  for_each_vector(L::d, count, [&](auto io, std::int64_t i) HWY_ATTR {
-    io.store(divided<T>(io.load(L::d, x + i), by), L::d, x + i);
+  const typename FullLanes<T>::D d;
+  auto* x = static_cast<Stored<T>*>(data);
+  for_each_vector(d, count, [&](auto io, std::int64_t i) HWY_ATTR {
+    io.store(divided<T>(io.load(d, x + i), divisor), d, x + i);
   });
 }
 

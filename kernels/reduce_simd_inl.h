@@ -86,85 +86,135 @@ HWY_INLINE hn::Vec<D> combine(D d, hn::Vec<D> a, hn::Vec<D> b) {
   }
 }
 
-// Elements that are their own wide form.
-template <typename T>
+// Lanes<T, D>: what elements of type T do in vectors with tag D. Memory is a vector as it lies in
+// memory, Wide what it widens to for arithmetic. The primary template is for elements that are
+// their own wide form.
+template <typename T, class Tag>
 struct Lanes {
-  using D = hn::ScalableTag<T>;
+  using D = Tag;
   using Memory = hn::Vec<D>;
   using Wide = hn::Vec<D>;
-  static constexpr D d{};
   static HWY_INLINE Wide widen(Memory value) { return value; }
   static HWY_INLINE Memory narrow(Wide value) { return value; }
   template <ReduceOp op>
   static HWY_INLINE Wide combine_wide(Wide a, Wide b) {
-    return combine<op>(d, a, b);
+    return combine<op>(D(), a, b);
   }
 };
 
 // Two f32 vectors for one vector of 16-bit elements.
+template <class DFloat>
 struct WidePair {
-  hn::Vec<hn::ScalableTag<float>> first;
-  hn::Vec<hn::ScalableTag<float>> second;
+  hn::Vec<DFloat> first;
+  hn::Vec<DFloat> second;
 };
-
-template <ReduceOp op>
-HWY_INLINE WidePair combine_pair(WidePair a, WidePair b) {
-  const hn::ScalableTag<float> d;
-  return {combine<op>(d, a.first, b.first), combine<op>(d, a.second, b.second)};
-}
 
 // bf16: a 32-bit lane holds an even and an odd element, which widen in place, without moving
 // between lanes.
-template <>
-struct Lanes<bf16> {
-  using D = hn::ScalableTag<std::uint16_t>;
+template <class Tag>
+struct Lanes<bf16, Tag> {
+  using D = Tag;
+  using D32 = hn::Repartition<std::uint32_t, D>;
+  using DFloat = hn::RebindToFloat<D32>;
   using Memory = hn::Vec<D>;
-  using Wide = WidePair;
-  static constexpr D d{};
-  static constexpr hn::ScalableTag<float> d_float{};
-  static constexpr hn::ScalableTag<std::uint32_t> d32{};
+  using Wide = WidePair<DFloat>;
   static HWY_INLINE Wide widen(Memory value) {
-    const auto bits = hn::BitCast(d32, value);
-    return {hn::BitCast(d_float, hn::ShiftLeft<16>(bits)),
-            hn::BitCast(d_float, hn::And(bits, hn::Set(d32, 0xffff0000U)))};
+    const auto bits = hn::BitCast(D32(), value);
+    return {hn::BitCast(DFloat(), hn::ShiftLeft<16>(bits)),
+            hn::BitCast(DFloat(), hn::And(bits, hn::Set(D32(), 0xffff0000U)))};
   }
+  // To nearest even. A NaN needs no care: it came from widened operands or is the default NaN, so
+  // its low half is 0, at most 0x8000 is added to it, and nothing carries into the upper half.
   static HWY_INLINE Memory narrow(Wide value) {
-    const auto even = round_to_bf16(d32, value.first);
-    const auto odd = round_to_bf16(d32, value.second);
-    return hn::BitCast(d, hn::Or(even, hn::ShiftLeft<16>(odd)));
+    const auto even = hn::ShiftRight<16>(with_half_added(hn::BitCast(D32(), value.first)));
+    const auto odd = with_half_added(hn::BitCast(D32(), value.second));
+    return hn::BitCast(D(), hn::OrAnd(even, odd, hn::Set(D32(), 0xffff0000U)));
   }
   template <ReduceOp op>
   static HWY_INLINE Wide combine_wide(Wide a, Wide b) {
-    return combine_pair<op>(a, b);
+    return {combine<op>(DFloat(), a.first, b.first), combine<op>(DFloat(), a.second, b.second)};
+  }
+
+ private:
+  static HWY_INLINE hn::Vec<D32> with_half_added(hn::Vec<D32> bits) {
+#if HWY_TARGET == HWY_AVX3
+    // With mask registers the choice of 0x7fff or 0x8000 is one instruction less.
+    const auto is_odd = hn::TestBit(bits, hn::Set(D32(), 0x10000));
+    const auto half = hn::IfThenElse(is_odd, hn::Set(D32(), 0x8000), hn::Set(D32(), 0x7fff));
+    return hn::Add(bits, half);
+#else
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(D32(), 1));
+    return hn::Add(hn::Add(bits, hn::Set(D32(), 0x7fff)), odd);
+#endif
   }
 };
 
-// f16: the processor's conversions, which round to nearest even and keep subnormals.
-template <>
-struct Lanes<f16> {
-  using D = hn::ScalableTag<std::uint16_t>;
+// f16: the processor's conversions, which round to nearest even and keep subnormals. The vector in
+// memory is half a register, so that it widens to a whole one without moving halves about.
+template <class Tag>
+struct Lanes<f16, Tag> {
+  using D = Tag;
+  using DFloat = hn::Rebind<float, D>;
+  using DHalf = hn::Rebind<hwy::float16_t, D>;
   using Memory = hn::Vec<D>;
-  using Wide = WidePair;
-  static constexpr D d{};
-  static constexpr hn::ScalableTag<float> d_float{};
+  using Wide = hn::Vec<DFloat>;
   static HWY_INLINE Wide widen(Memory value) {
-    const hn::ScalableTag<hwy::float16_t> d_half;
-    const hn::Half<hn::ScalableTag<hwy::float16_t>> d_part;
-    const auto half = hn::BitCast(d_half, value);
-    return {hn::PromoteTo(d_float, hn::LowerHalf(d_part, half)),
-            hn::PromoteTo(d_float, hn::UpperHalf(d_part, half))};
+    return hn::PromoteTo(DFloat(), hn::BitCast(DHalf(), value));
   }
   static HWY_INLINE Memory narrow(Wide value) {
-    const hn::Half<D> d_part_bits;
-    const hn::Half<hn::ScalableTag<hwy::float16_t>> d_part;
-    return hn::Combine(d, hn::BitCast(d_part_bits, hn::DemoteTo(d_part, value.second)),
-                       hn::BitCast(d_part_bits, hn::DemoteTo(d_part, value.first)));
+    return hn::BitCast(D(), hn::DemoteTo(DHalf(), value));
   }
   template <ReduceOp op>
   static HWY_INLINE Wide combine_wide(Wide a, Wide b) {
-    return combine_pair<op>(a, b);
+    return combine<op>(DFloat(), a, b);
   }
 };
+
+// How an element lies in memory: 16-bit floats as their bits.
+template <typename T>
+using Stored =
+    std::conditional_t<std::is_same_v<T, bf16> || std::is_same_v<T, f16>, std::uint16_t, T>;
+
+// The vector that fills a register, widened where that is wider, and those of exactly `bytes`.
+template <typename T>
+using FullLanes = Lanes<
+    T, std::conditional_t<std::is_same_v<T, f16>, hn::Rebind<std::uint16_t, hn::ScalableTag<float>>,
+                          hn::ScalableTag<Stored<T>>>>;
+template <typename T, std::size_t bytes>
+using FixedLanes = Lanes<T, hn::FixedTag<Stored<T>, bytes / sizeof(T)>>;
+
+// Calls two(lanes) for the widest vector of which two, the second ending with the last element,
+// cover `bytes`: a call on few elements is then two loads per operand and two stores, with no
+// masks. Returns false when there are too few bytes even for that, fewer than 4.
+template <typename T, class Two>
+HWY_INLINE bool with_two_vectors(std::size_t bytes, const Two& two) {
+  constexpr std::size_t kRegister = hn::MaxLanes(typename FullLanes<T>::D()) * sizeof(T);
+  if constexpr (kRegister > 32) {
+    if (bytes >= 32) return two(FixedLanes<T, 32>()), true;
+  }
+  if constexpr (kRegister > 16) {
+    if (bytes >= 16) return two(FixedLanes<T, 16>()), true;
+  }
+  if (bytes >= 8) return two(FixedLanes<T, 8>()), true;
+  if constexpr (sizeof(T) <= 4) {
+    if (bytes >= 4) return two(FixedLanes<T, 4>()), true;
+  }
+  return false;
+}
+
+// The 1 to 3 bytes that are left then, through a word.
+template <class D, typename E = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> load_few(D d, const E* from, std::int64_t count) {
+  HWY_ALIGN E word[16 / sizeof(E)] = {};
+  for (std::int64_t i = 0; i < count; ++i) word[i] = from[i];
+  return hn::LoadU(d, word);
+}
+template <class D, typename E = hn::TFromD<D>>
+HWY_INLINE void store_few(hn::Vec<D> value, D d, E* to, std::int64_t count) {
+  HWY_ALIGN E word[16 / sizeof(E)] = {};
+  hn::StoreU(value, d, word);
+  for (std::int64_t i = 0; i < count; ++i) to[i] = word[i];
+}
 
 // Defined in reduce_many_simd.cc: fills in the many-source functions.
 void set_many(ReduceFunctions& table);

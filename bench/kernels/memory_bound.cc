@@ -1,0 +1,48 @@
+#include "bench/kernels/memory_bound.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "bench/kernels/roofline.h"
+
+namespace sinew::bench {
+
+Arrays::Arrays(int count, std::int64_t size_bytes)
+    : stride_bytes_((size_bytes + 4095) / 4096 * 4096 + 17 * 64) {
+  constexpr std::int64_t kHugePage = 2 << 20;
+  const std::int64_t total = (stride_bytes_ * count + kHugePage - 1) / kHugePage * kHugePage;
+  block_.reset(static_cast<char*>(std::aligned_alloc(kHugePage, static_cast<std::size_t>(total))));
+  // A hint; where the system does not follow it, ordinary pages are used.
+  (void)madvise(block_.get(), static_cast<std::size_t>(total), MADV_HUGEPAGE);
+  std::memset(block_.get(), 0, static_cast<std::size_t>(total));
+}
+
+void Arrays::Free::operator()(char* memory) const { std::free(memory); }
+
+void fill(float* data, std::int64_t count) {
+  std::uint32_t state = 12345;
+  for (std::int64_t i = 0; i < count; ++i) {
+    state = state * 1664525U + 1013904223U;
+    data[i] = static_cast<float>(state >> 8) * 0x1p-22F - 2.0F;
+  }
+}
+
+int calls_per_block(const Traffic& traffic) {
+  // A block of about 1 MB, some 10 us and more; at most what calls of 5 ns can fill 50 us with.
+  const double bytes = std::max(traffic.read_bytes + traffic.written_bytes, 100.0);
+  return static_cast<int>(std::max(1e6 / bytes, 1.0));
+}
+
+void report(benchmark::State& state, const Traffic& traffic, double seconds_per_call) {
+  const double moved = traffic.read_bytes + traffic.written_bytes;
+  const double copy_seconds = moved / copy_bytes_per_second(traffic.footprint_bytes);
+  const double read_seconds = traffic.read_bytes / read_bytes_per_second(traffic.footprint_bytes);
+  state.counters["best_ns"] = seconds_per_call * 1e9;
+  state.counters["GB/s"] = moved / seconds_per_call * 1e-9;
+  state.counters["of_copy"] = copy_seconds / seconds_per_call;
+  state.counters["of_bound"] = std::max(copy_seconds, read_seconds) / seconds_per_call;
+}
+
+}  // namespace sinew::bench

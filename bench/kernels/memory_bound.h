@@ -1,0 +1,77 @@
+// What the benchmarks of memory-bound kernels share: arrays that do not meet in one cache set, and
+// the report of bytes per second beside the fraction of this machine's copy at the same footprint.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+
+namespace sinew::bench {
+
+// `count` arrays of `size_bytes` in one block, each 64-byte aligned and displaced by a different
+// number of lines.
+class Arrays {
+ public:
+  Arrays(int count, std::int64_t size_bytes);
+  template <typename T>
+  [[nodiscard]] T* get(int index) const {
+    return reinterpret_cast<T*>(block_.get() + index * stride_bytes_);
+  }
+
+ private:
+  struct Free {
+    void operator()(char* memory) const;
+  };
+  std::int64_t stride_bytes_;
+  std::unique_ptr<char, Free> block_;
+};
+
+// Fills with uniform values in [-2, 2).
+void fill(float* data, std::int64_t count);
+
+// What one call must move at least, and the memory it ranges over.
+struct Traffic {
+  double read_bytes;
+  double written_bytes;
+  std::int64_t footprint_bytes;
+};
+
+// Counters: GB/s of read plus written bytes; of_copy, its fraction of a copy's at this footprint;
+// of_bound, the fraction of the shortest time that either the copy's or the reading rate allows.
+void report(benchmark::State& state, const Traffic& traffic, double seconds_per_call);
+
+// Calls per timed block, so that the clock's own cost does not show.
+[[nodiscard]] int calls_per_block(const Traffic& traffic);
+
+// Times body() in blocks and reports the fastest block, as the roofline reports its fastest trial:
+// on a shared machine the minimum is what repeats.
+template <typename Body>
+void measure(benchmark::State& state, const Traffic& traffic, const Body& body) {
+  const int calls = calls_per_block(traffic);
+  double best = 1e30;
+  for (auto _ : state) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int call = 0; call < calls; ++call) {
+      body();
+      benchmark::ClobberMemory();
+    }
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    best = std::min(best, seconds.count() / calls);
+    state.SetIterationTime(seconds.count() / calls);
+  }
+  report(state, traffic, best);
+}
+
+// Registers a benchmark of a fixed number of blocks.
+template <typename Run>
+void add_benchmark(const std::string& name, Run run) {
+  constexpr int kBlocks = 21;
+  benchmark::RegisterBenchmark(name.c_str(), run)->Iterations(kBlocks)->UseManualTime();
+}
+
+}  // namespace sinew::bench
