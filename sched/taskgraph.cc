@@ -9,6 +9,22 @@
 
 namespace sinew::sched {
 
+namespace {
+
+using Ready = std::pair<double, int>;  // when its predecessors allow a task, its number
+
+// From the task that ends last (the first of equals) back along what forced each begin.
+std::vector<int> chain_to_last(const std::vector<double>& end, const std::vector<int>& forced_by) {
+  std::vector<int> chain;
+  int task = static_cast<int>(std::max_element(end.begin(), end.end()) - end.begin());
+  if (end.empty()) return chain;
+  for (; task >= 0; task = forced_by[static_cast<std::size_t>(task)]) chain.push_back(task);
+  std::reverse(chain.begin(), chain.end());
+  return chain;
+}
+
+}  // namespace
+
 int TaskGraph::add_resource(int row, int lane, Discipline discipline) {
   resources_.push_back({row, lane, discipline, -1});
   return resources() - 1;
@@ -51,81 +67,73 @@ void TaskGraph::set_shade(int task, int shade) {
 
 // First come, first served in one pass: tasks leave the queue by (time at which their predecessors
 // allow them, number). Successors are never allowed earlier than the task that releases them, so
-// the times leaving the queue do not decrease and each resource serves its tasks in exactly that
-// order.
+// the times leaving the queue do not decrease and each resource serves its tasks in that order.
 SimulatedTasks TaskGraph::simulate() const {
   const std::size_t count = tasks_.size();
-  std::vector<std::uint32_t> waits(count, 0);
-  std::vector<std::uint32_t> first(count + 1, 0);
-  for (const Edge& edge : edges_) {
-    ++waits[static_cast<std::size_t>(edge.task)];
-    ++first[static_cast<std::size_t>(edge.predecessor) + 1];
-  }
-  for (std::size_t i = 0; i < count; ++i) first[i + 1] += first[i];
-  std::vector<std::uint32_t> successors(edges_.size());
-  {
-    std::vector<std::uint32_t> next(first.begin(), first.end() - 1);
-    for (std::uint32_t e = 0; e < edges_.size(); ++e) {
-      successors[next[static_cast<std::size_t>(edges_[e].predecessor)]++] = e;
-    }
-  }
-
+  const Successors successors = successors_of();
+  std::vector<std::uint32_t> waits = successors.waits;
   SimulatedTasks result;
   result.begin.assign(count, 0);
   result.end.assign(count, 0);
   std::vector<int> forced_by(count, -1);  // the task whose end set this one's begin
-  std::vector<double> free_at(resources_.size(), 0);
-  std::vector<int> freed_by(resources_.size(), -1);
-  using Ready = std::pair<double, int>;
+  std::vector<Free> free(resources_.size(), Free{0, -1});
   std::priority_queue<Ready, std::vector<Ready>, std::greater<>> queue;
   for (std::size_t i = 0; i < count; ++i) {
     if (waits[i] == 0) queue.emplace(0.0, static_cast<int>(i));
   }
   std::size_t finished = 0;
-  while (!queue.empty()) {
-    const auto [allowed, task] = queue.top();
+  for (; !queue.empty(); ++finished) {
+    const int task = queue.top().second;
     queue.pop();
-    ++finished;
     const auto index = static_cast<std::size_t>(task);
-    double begin = allowed;
-    const auto held =
-        std::span(held_).subspan(tasks_[index].resources_begin, tasks_[index].resources_count);
-    for (const int resource : held) {
-      const auto r = static_cast<std::size_t>(resource);
-      if (free_at[r] > begin) {
-        begin = free_at[r];
-        forced_by[index] = freed_by[r];
-      }
-    }
-    const double end = begin + tasks_[index].duration;
-    for (const int resource : held) {
-      free_at[static_cast<std::size_t>(resource)] = end;
-      freed_by[static_cast<std::size_t>(resource)] = task;
-    }
-    result.begin[index] = begin;
-    result.end[index] = end;
-    for (std::uint32_t i = first[index]; i < first[index + 1]; ++i) {
-      const Edge& edge = edges_[successors[i]];
+    result.end[index] = occupy(task, result.begin[index], forced_by[index], free);
+    for (std::uint32_t i = successors.first[index]; i < successors.first[index + 1]; ++i) {
+      const Edge& edge = edges_[successors.edges[i]];
       const auto next = static_cast<std::size_t>(edge.task);
-      if (end + edge.lag > result.begin[next]) {
-        result.begin[next] = end + edge.lag;
+      if (result.end[index] + edge.lag > result.begin[next]) {
+        result.begin[next] = result.end[index] + edge.lag;
         forced_by[next] = task;
       }
       if (--waits[next] == 0) queue.emplace(result.begin[next], edge.task);
     }
   }
   if (finished != count) throw_cycle(waits);
-
-  int last = -1;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (last < 0 || result.end[i] > result.end[static_cast<std::size_t>(last)])
-      last = static_cast<int>(i);
-  }
-  if (last >= 0) result.makespan = result.end[static_cast<std::size_t>(last)];
-  for (; last >= 0; last = forced_by[static_cast<std::size_t>(last)])
-    result.critical_path.push_back(last);
-  std::reverse(result.critical_path.begin(), result.critical_path.end());
+  for (const double end : result.end) result.makespan = std::max(result.makespan, end);
+  result.critical_path = chain_to_last(result.end, forced_by);
   return result;
+}
+
+TaskGraph::Successors TaskGraph::successors_of() const {
+  Successors result;
+  result.waits.assign(tasks_.size(), 0);
+  result.first.assign(tasks_.size() + 1, 0);
+  for (const Edge& edge : edges_) {
+    ++result.waits[static_cast<std::size_t>(edge.task)];
+    ++result.first[static_cast<std::size_t>(edge.predecessor) + 1];
+  }
+  for (std::size_t i = 0; i < tasks_.size(); ++i) result.first[i + 1] += result.first[i];
+  result.edges.resize(edges_.size());
+  std::vector<std::uint32_t> next(result.first.begin(), result.first.end() - 1);
+  for (std::uint32_t e = 0; e < edges_.size(); ++e) {
+    result.edges[next[static_cast<std::size_t>(edges_[e].predecessor)]++] = e;
+  }
+  return result;
+}
+
+// Lets a task that its predecessors allow at `begin` take its resources: moves begin to when the
+// last of them is free, names the task that held it, and returns the end.
+double TaskGraph::occupy(int task, double& begin, int& forced_by, std::vector<Free>& free) const {
+  const Task& taken = tasks_[static_cast<std::size_t>(task)];
+  const auto held = std::span(held_).subspan(taken.resources_begin, taken.resources_count);
+  for (const int resource : held) {
+    const Free& state = free[static_cast<std::size_t>(resource)];
+    if (state.time <= begin) continue;
+    begin = state.time;
+    forced_by = state.task;
+  }
+  const double end = begin + taken.duration;
+  for (const int resource : held) free[static_cast<std::size_t>(resource)] = {end, task};
+  return end;
 }
 
 // Every blocked task waits for a blocked task, so walking predecessors must come back to a task

@@ -91,6 +91,21 @@ class TaskGraph {
     double lag;
   };
 
+  // The edges by predecessor, and how many each task waits for.
+  struct Successors {
+    std::vector<std::uint32_t> first;  // [tasks + 1], into edges
+    std::vector<std::uint32_t> edges;
+    std::vector<std::uint32_t> waits;  // [tasks]
+  };
+  // When a resource is free again, and the task that held it last.
+  struct Free {
+    double time;
+    int task;
+  };
+
+  [[nodiscard]] Successors successors_of() const;
+  [[nodiscard]] double occupy(int task, double& begin, int& forced_by,
+                              std::vector<Free>& free) const;
   [[noreturn]] void throw_cycle(std::span<const std::uint32_t> waits) const;
 
   std::vector<Resource> resources_;

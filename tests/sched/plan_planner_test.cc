@@ -196,6 +196,26 @@ TEST(PlanPrediction, FreeLinksMakeTensorAndDataParallelismPerfectAndThePipelineA
   EXPECT_NEAR(pipeline.step_s, one / 4 * (1 + 3.0 / 8), 0.01 * one);
 }
 
+// 8 stages of 1024 microbatches are more computations than are simulated, 8 of 512 are not.
+TEST(PlanPrediction, ClosedFormOfLargePipelinesContinuesTheSimulationOfSmallerOnes) {
+  Machine machine = machine_without_links();
+  RunShape run = small_run();
+  run.model.vocabulary = 8;
+  run.sizes = {1, 1, 8, 1};
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+    run.schedule = schedule;
+    std::vector<double> over_ideal;
+    for (const int m : {512, 1024}) {
+      run.batch = m;
+      run.microbatches = m;
+      const Prediction prediction = predict(run, machine);
+      over_ideal.push_back((prediction.step_s / prediction.compute_s - 1) * m);
+    }
+    // Idle time in microbatches: the same, but for the head, which lengthens the last stage by 1 %.
+    EXPECT_NEAR(over_ideal[1], over_ideal[0], 0.02 * over_ideal[0]) << schedule;
+  }
+}
+
 TEST(PlanPrediction, RanksBeyondTheCoresShareThem) {
   Machine machine = machine_without_links();
   machine.cores = 2;
