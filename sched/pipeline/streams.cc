@@ -64,7 +64,6 @@ class Runner {
       const PipePlace& send = stream.sends[end.message];
       return passed(send) || (credits_ == 0 && arrived_at(send));
     }
-    if (credits_ == 0) return arrived_at(stream.receives[end.message]);
     return end.message < credits_ || passed(stream.receives[end.message - credits_]);
   }
 

@@ -238,6 +238,26 @@ TEST(PipeVerify, CreditsAreTheLeastThatDoNotDeadlock) {
   }
 }
 
+// Rank 0 sends all k microbatches before it turns to the loss of the first, on which rank 1 insists
+// before it takes the second: k - 1 messages wait.
+TEST(PipeVerify, CreditsGrowWithWhatAReaderLeavesWaiting) {
+  for (int k = 1; k <= 6; ++k) {
+    std::string first = "rank 0:";
+    std::string turn;
+    std::string second = "rank 1:";
+    for (int i = 0; i < k; ++i) {
+      const std::string n = "." + std::to_string(i) + " ";
+      first += " F0" + n;
+      turn += "F3" + n + "B3" + n + "B0" + n;
+      second += " F1" + n + "F2" + n + "B2" + n + "B1" + n;
+    }
+    const PipeSchedule schedule =
+        load_pipe_schedule("pipeline wait ranks 2 chunks 2 microbatches " + std::to_string(k) +
+                           "\nplacement 0 1 1 0\n" + first + turn + "\n" + second + "\n");
+    EXPECT_EQ(verify(schedule).facts.credits, k - 1) << print(schedule);
+  }
+}
+
 TEST(PipePasses, MessagesAreDerivedFromComputationsAloneAndAgainTheSame) {
   for (const PipeSchedule& schedule : small_schedules()) {
     PipeSchedule bare = schedule;
