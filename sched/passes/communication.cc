@@ -27,12 +27,14 @@ bool computes(PipeVerb verb) {
   return verb == PipeVerb::kForward || verb == PipeVerb::kBackward || verb == PipeVerb::kWeight;
 }
 
-// The stage that uses what `action` computes when it lies on another rank, else -1.
-int remote_reader(const PipeSchedule& schedule, const PipeAction& action) {
-  if (action.verb == PipeVerb::kWeight) return -1;
+// The stage that uses what `action`, a computation of `rank`, computes when it lies on another
+// rank, else -1. A computation that is not where its stage is placed has no place among the
+// messages; the proof will say so.
+int remote_reader(const PipeSchedule& schedule, int rank, const PipeAction& action) {
+  if (action.verb == PipeVerb::kWeight || schedule.rank_of(action.stage) != rank) return -1;
   const int reader = action.verb == PipeVerb::kForward ? action.stage + 1 : action.stage - 1;
   if (reader < 0 || reader >= schedule.stages()) return -1;
-  return schedule.rank_of(reader) == schedule.rank_of(action.stage) ? -1 : reader;
+  return schedule.rank_of(reader) == rank ? -1 : reader;
 }
 
 }  // namespace
@@ -43,7 +45,7 @@ PipeSchedule insert_messages(const PipeSchedule& schedule) {
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     for (const PipeAction& action : schedule.actions[static_cast<std::size_t>(rank)]) {
       if (!computes(action.verb)) continue;
-      const int reader = remote_reader(schedule, action);
+      const int reader = remote_reader(schedule, rank, action);
       if (reader < 0) continue;
       const bool forward = action.verb == PipeVerb::kForward;
       const PipeVerb receive = forward ? PipeVerb::kRecvForward : PipeVerb::kRecvBackward;
@@ -61,7 +63,7 @@ PipeSchedule insert_messages(const PipeSchedule& schedule) {
       if (!computes(action.verb)) continue;
       const bool forward = action.verb == PipeVerb::kForward;
       const auto needed = due.find({action.verb, action.stage, action.microbatch});
-      if (needed != due.end()) {
+      if (needed != due.end() && schedule.rank_of(action.stage) == rank) {
         const PipeVerb receive = forward ? PipeVerb::kRecvForward : PipeVerb::kRecvBackward;
         Stream& stream = streams[{needed->second.source, rank, receive}];
         for (; stream.posted <= needed->second.index; ++stream.posted) {
@@ -69,7 +71,7 @@ PipeSchedule insert_messages(const PipeSchedule& schedule) {
         }
       }
       actions.push_back(action);
-      if (remote_reader(schedule, action) >= 0) {
+      if (remote_reader(schedule, rank, action) >= 0) {
         actions.push_back({forward ? PipeVerb::kSendForward : PipeVerb::kSendBackward, action.stage,
                            action.microbatch});
       }

@@ -341,6 +341,17 @@ TEST(PipeText, FilesAreCompletedAndProvedBeforeTheyRun) {
       (void)load_pipe_schedule("pipeline mine ranks 2 chunks 1 microbatches 1\nrank 0: B0.0 F0.0\n"
                                "rank 1: F1.0 B1.0\n"),
       UsageError);
+  // Computations on each other's rank have no messages to insert, and the proof says why.
+  try {
+    (void)load_pipe_schedule(
+        "pipeline crossed ranks 2 chunks 1 microbatches 1\nrank 0: F1.0 B1.0\nrank 1: F0.0 B0.0\n");
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("placed on 1"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW((void)load_pipe_schedule("pipeline stray ranks 2 chunks 1 microbatches 1\n"
+                                        "rank 0: F0.0 F1.0 B1.0 B0.0\nrank 1:\n"),
+               UsageError);
   // Two ranks that wait for each other's stage: the order of computations itself is a circle.
   try {
     (void)load_pipe_schedule(
