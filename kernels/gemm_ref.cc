@@ -1,9 +1,7 @@
-#include "kernels/gemm_ref.h"
+#include "kernels/gemm.h"
 
 #include <algorithm>
 #include <vector>
-
-#include "sched/base/check.h"
 
 namespace sinew::kernels {
 namespace {
@@ -36,10 +34,8 @@ void multiply_row(std::int64_t depth, T alpha, const T* a, std::int64_t a_step, 
     c[j] = beta == T{0} ? alpha * sum[j] : alpha * sum[j] + beta * c[j];
 }
 
-}  // namespace
-
 template <typename T>
-void gemm_reference(const GemmShape& shape, T alpha, const T* a, const T* b, T beta, T* c) {
+void run(const GemmShape& shape, T alpha, const T* a, const T* b, T beta, T* c) {
   const std::int64_t a_step = shape.a_form == Form::kPlain ? 1 : shape.a_stride;
   const std::int64_t a_row_step = shape.a_form == Form::kPlain ? shape.a_stride : 1;
   std::vector<T> panel(static_cast<std::size_t>(shape.k * kColumns));
@@ -51,9 +47,16 @@ void gemm_reference(const GemmShape& shape, T alpha, const T* a, const T* b, T b
   }
 }
 
-template void gemm_reference<float>(const GemmShape&, float, const float*, const float*, float,
-                                    float*);
-template void gemm_reference<double>(const GemmShape&, double, const double*, const double*, double,
-                                     double*);
+}  // namespace
+
+// One accumulator per element, k in increasing order, no fused multiply-add.
+template <typename T>
+const GemmFunctions<T>& gemm_plain() {
+  static constexpr GemmFunctions<T> kFunctions = {run<T>};
+  return kFunctions;
+}
+
+template const GemmFunctions<float>& gemm_plain<float>();
+template const GemmFunctions<double>& gemm_plain<double>();
 
 }  // namespace sinew::kernels

@@ -5,6 +5,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
+#include "kernels/gemm.h"
 #include "kernels/layer_norm.h"
 #include "kernels/reduce.h"
 
@@ -15,6 +16,11 @@ std::span<const KernelRow> kernel_rows() {
       {"reduce", {}, "plain", Isa::kPortable, &reduce_plain()},
       {"reduce", {}, "avx2", Isa::kAvx2, reduce_simd(Isa::kAvx2)},
       {"reduce", {}, "avx512", Isa::kAvx512, reduce_simd(Isa::kAvx512)},
+      {"gemm", DType::kF32, "plain", Isa::kPortable, &gemm_plain<float>()},
+      {"gemm", DType::kF32, "blocked", Isa::kPortable, gemm_blocked_f32(Isa::kPortable)},
+      {"gemm", DType::kF32, "avx2", Isa::kAvx2, gemm_blocked_f32(Isa::kAvx2)},
+      {"gemm", DType::kF32, "avx512", Isa::kAvx512, gemm_blocked_f32(Isa::kAvx512)},
+      {"gemm", DType::kF64, "plain", Isa::kPortable, &gemm_plain<double>()},
       {"elementwise", DType::kF32, "plain", Isa::kPortable, &elementwise_plain<float>()},
       {"elementwise", DType::kF64, "plain", Isa::kPortable, &elementwise_plain<double>()},
       {"layer_norm", DType::kF32, "plain", Isa::kPortable, &layer_norm_plain<float>()},
