@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# nvcc.sh REPORT NVCC ARGUMENTS...: compiles; what ptxas says of each kernel goes to REPORT, anything else is shown.
+set -uo pipefail
+report=$1
+shift
+"$@" >"$report" 2>&1
+status=$?
+if ((status != 0)); then
+  grep -v "^ptxas info" "$report" >&2
+fi
+exit "$status"

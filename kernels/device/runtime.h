@@ -1,0 +1,165 @@
+// The runtime seam: device, memory, stream, event, graph and peer mapping, as few calls as the
+// project needs. Two implementations of this header exist and a program links one of them:
+// cuda_runtime.cu on CUDA's runtime, twin/runtime.cc on host memory and threads.
+//
+// Never does: choose launch shapes (the kernels' files do), move bytes between ranks (comm does).
+// Threads: distinct objects may be used by distinct threads; one object, one thread at a time.
+// Errors: every call checks; what fails throws device::Error with one line that names the remedy.
+// An error of queued work is thrown by the next call on its stream and stays: the stream is then
+// good for nothing.
+//
+// Invariants
+//   1. Work of one stream runs in the order of the calls; nothing orders two streams but Event.
+//   2. Memory is never read or written by the host while queued work may touch it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "sched/base/error.h"
+
+namespace sinew::device {
+
+class Error : public sinew::Error {
+ public:
+  using sinew::Error::Error;
+};
+
+struct Properties {
+  std::string name;
+  int multiprocessors = 0;
+  int major = 0;  // compute capability
+  int minor = 0;
+  std::size_t memory_bytes = 0;
+  std::size_t shared_bytes_block_max = 0;
+  bool twin = false;  // the host twin, not hardware
+};
+
+// Empty when a device can be used; else one line: the reason and the remedy.
+[[nodiscard]] std::string unavailable();
+[[nodiscard]] int count();
+// Chooses the device of the calling thread. Throws UsageError naming the legal values.
+void select(int device);
+[[nodiscard]] const Properties& properties();  // of the selected device
+// Whether `device` can map memory of `peer` (NVLink or PCIe); enable_peer makes it so, once per
+// pair.
+[[nodiscard]] bool can_reach(int device, int peer);
+void enable_peer(int peer);
+
+enum class MemoryKind : std::uint8_t { kDevice, kPinnedHost };
+
+// Owned memory, aligned to 256 bytes, contents undefined (the twin fills it with 0xff, a NaN in
+// every format).
+class Memory {
+ public:
+  Memory() = default;
+  explicit Memory(std::size_t size_bytes, MemoryKind kind = MemoryKind::kDevice);
+  Memory(Memory&& other) noexcept { *this = static_cast<Memory&&>(other); }
+  Memory& operator=(Memory&& other) noexcept;
+  ~Memory() { release(); }
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] std::size_t size_bytes() const { return size_bytes_; }
+  template <typename T>
+  [[nodiscard]] T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void release() noexcept;
+  void* data_ = nullptr;
+  std::size_t size_bytes_ = 0;
+  MemoryKind kind_ = MemoryKind::kDevice;
+};
+
+class Stream;
+
+// A mark in a stream. Recording again replaces the mark; a wait refers to the latest record before
+// it.
+class Event {
+ public:
+  Event();
+  ~Event();
+  Event(Event&&) noexcept;
+  Event& operator=(Event&&) noexcept;
+  void record(Stream& stream);
+  void synchronize() const;
+  [[nodiscard]] bool ready() const;
+  [[nodiscard]] double seconds_since(const Event& earlier) const;  // both must be ready
+
+ private:
+  friend class Stream;
+  struct State;
+  std::shared_ptr<State> state_;  // shared with queued work, which may outlive the handle
+};
+
+// Recorded work of one stream, launched again as a whole. Buffers and arguments are those of the
+// recording.
+class Graph {
+ public:
+  Graph();
+  ~Graph();
+  Graph(Graph&&) noexcept;
+  Graph& operator=(Graph&&) noexcept;
+  void launch(Stream& stream) const;
+
+ private:
+  friend class Stream;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+class Stream {
+ public:
+  Stream();
+  ~Stream();  // waits for queued work
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  // Queue work and return. Sources and targets may be device memory, mapped peer memory or host
+  // memory.
+  void copy(void* target, const void* source, std::size_t size_bytes);
+  void fill(void* target, std::uint8_t value, std::size_t size_bytes);
+  void wait(const Event& event);
+
+  void synchronize();
+  [[nodiscard]] bool idle();
+
+  // Between the two, work is recorded instead of run.
+  void begin_capture();
+  [[nodiscard]] Graph end_capture();
+
+  struct State;
+  [[nodiscard]] State& state() const { return *state_; }  // for launch.h
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+// Names one device allocation to another process of this machine; plain bytes, sent by the
+// bootstrap.
+struct IpcHandle {
+  std::array<std::byte, 64> bytes{};
+};
+[[nodiscard]] IpcHandle export_memory(const Memory& memory);
+
+// Another process's allocation in this one's address space. Must be destroyed before the owner
+// frees it.
+class Mapping {
+ public:
+  Mapping() = default;
+  explicit Mapping(const IpcHandle& handle);
+  Mapping(Mapping&& other) noexcept { *this = static_cast<Mapping&&>(other); }
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping() { release(); }
+  [[nodiscard]] void* data() const { return data_; }
+
+ private:
+  void release() noexcept;
+  void* data_ = nullptr;
+  std::size_t size_bytes_ = 0;
+};
+
+}  // namespace sinew::device

@@ -1,0 +1,22 @@
+// Device memory of the twin: one memory file per allocation, between pages that may not be touched,
+// so that an access past the end faults at once and another process can map it. Internal to twin/.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/device/runtime.h"
+
+namespace sinew::twin {
+
+// Throws device::Error. The end of the memory is the end of its last page (up to the alignment of
+// 256 bytes).
+[[nodiscard]] void* allocate_pages(std::size_t size_bytes);
+// Aborts when bytes around the allocation were overwritten.
+void free_pages(void* data) noexcept;
+
+[[nodiscard]] device::IpcHandle export_pages(const void* data);
+// Maps the pages of another process; size_bytes is what unmap_pages wants.
+[[nodiscard]] void* import_pages(const device::IpcHandle& handle, std::size_t& size_bytes);
+void unmap_pages(void* data, std::size_t size_bytes) noexcept;
+
+}  // namespace sinew::twin

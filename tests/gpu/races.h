@@ -1,0 +1,27 @@
+// What the race detector saw. Outside a thread-sanitizer build nothing is seen.
+#pragma once
+
+namespace sinew::testing {
+
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kRaceDetector = true;
+#else
+inline constexpr bool kRaceDetector = false;
+#endif
+
+[[nodiscard]] long races_seen();
+
+// During its life reports are expected: they are counted, not printed and not held against the
+// test.
+class ExpectRaces {
+ public:
+  ExpectRaces();
+  ~ExpectRaces();
+  ExpectRaces(const ExpectRaces&) = delete;
+  ExpectRaces& operator=(const ExpectRaces&) = delete;
+
+ private:
+  int saved_stderr_;
+};
+
+}  // namespace sinew::testing
