@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/cpu.h"
+#include "kernels/element.h"
 #include "kernels/elementwise.h"
 #include "kernels/threads.h"
 
@@ -28,6 +30,14 @@ template <typename T>
 void adamw(const AdamW& options, std::int64_t count, const T* gradient, T* weight, T* first_moment,
            T* second_moment, Threads threads = {});
 
+// What does not depend on the element, computed in f64 and rounded to T once, the same for every
+// version.
+template <typename T>
+struct AdamWFactors {
+  explicit AdamWFactors(const AdamW& options);
+  T beta1, beta2, rest1, rest2, correction1, correction2, epsilon, lr, decay, gradient_scale;
+};
+
 // What one version provides; see registry.h.
 template <typename T>
 struct AdamWFunctions {
@@ -38,5 +48,8 @@ struct AdamWFunctions {
 };
 template <typename T>
 [[nodiscard]] const AdamWFunctions<T>& adamw_plain();
+// Null where this build has no code for `isa`; float.
+template <typename T>
+[[nodiscard]] const AdamWFunctions<T>* adamw_simd(Isa isa);
 
 }  // namespace sinew::kernels

@@ -8,7 +8,7 @@
 namespace sinew::kernels {
 
 template <typename T>
-void cross_entropy_max(const CrossEntropyShape& shape, const T* logits, T* row_max,
+void cross_entropy_max(const CrossEntropyShape& shape, const T* logits, Wide<T>* row_max,
                        Threads threads) {
   const auto& f = best<CrossEntropyFunctions<T>>();
   parallel_for(threads, shape.rows, grain_rows(shape.columns),
@@ -19,8 +19,8 @@ void cross_entropy_max(const CrossEntropyShape& shape, const T* logits, T* row_m
 
 template <typename T>
 void cross_entropy_sums(const CrossEntropyShape& shape, const T* logits,
-                        const std::int32_t* targets, const T* row_max, T* sum_exp, T* target_logit,
-                        Threads threads) {
+                        const std::int32_t* targets, const Wide<T>* row_max, Wide<T>* sum_exp,
+                        Wide<T>* target_logit, Threads threads) {
   const auto& f = best<CrossEntropyFunctions<T>>();
   parallel_for(threads, shape.rows, grain_rows(shape.columns),
                [&](std::int64_t begin, std::int64_t end) {
@@ -39,7 +39,8 @@ void cross_entropy_loss(std::int64_t rows, const std::int32_t* targets, const T*
 
 template <typename T>
 void cross_entropy_backward(const CrossEntropyShape& shape, T* logits, const std::int32_t* targets,
-                            const T* row_max, const T* sum_exp, T scale, Threads threads) {
+                            const Wide<T>* row_max, const Wide<T>* sum_exp, Wide<T> scale,
+                            Threads threads) {
   const auto& f = best<CrossEntropyFunctions<T>>();
   parallel_for(threads, shape.rows, grain_rows(shape.columns),
                [&](std::int64_t begin, std::int64_t end) {
@@ -48,15 +49,20 @@ void cross_entropy_backward(const CrossEntropyShape& shape, T* logits, const std
                });
 }
 
-#define SINEW_INSTANTIATE(T)                                                                      \
-  template void cross_entropy_max<T>(const CrossEntropyShape&, const T*, T*, Threads);            \
-  template void cross_entropy_sums<T>(const CrossEntropyShape&, const T*, const std::int32_t*,    \
-                                      const T*, T*, T*, Threads);                                 \
-  template void cross_entropy_loss<T>(std::int64_t, const std::int32_t*, const T*, const T*, T*); \
-  template void cross_entropy_backward<T>(const CrossEntropyShape&, T*, const std::int32_t*,      \
-                                          const T*, const T*, T, Threads);
+template void cross_entropy_loss<float>(std::int64_t, const std::int32_t*, const float*,
+                                        const float*, float*);
+template void cross_entropy_loss<double>(std::int64_t, const std::int32_t*, const double*,
+                                         const double*, double*);
+
+#define SINEW_INSTANTIATE(T)                                                                   \
+  template void cross_entropy_max<T>(const CrossEntropyShape&, const T*, Wide<T>*, Threads);   \
+  template void cross_entropy_sums<T>(const CrossEntropyShape&, const T*, const std::int32_t*, \
+                                      const Wide<T>*, Wide<T>*, Wide<T>*, Threads);            \
+  template void cross_entropy_backward<T>(const CrossEntropyShape&, T*, const std::int32_t*,   \
+                                          const Wide<T>*, const Wide<T>*, Wide<T>, Threads);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(double)
+SINEW_INSTANTIATE(bf16)
 #undef SINEW_INSTANTIATE
 
 }  // namespace sinew::kernels

@@ -22,7 +22,7 @@ void add_bias(T* y, const T* bias, std::int64_t rows, std::int64_t channels, Thr
 }
 
 template <typename T>
-void bias_backward(const T* d_y, T* d_bias, std::int64_t rows, std::int64_t channels,
+void bias_backward(const T* d_y, Wide<T>* d_bias, std::int64_t rows, std::int64_t channels,
                    Threads threads) {
   const auto& f = best<ElementwiseFunctions<T>>();
   parallel_for(threads, channels, grain_channels(rows), [&](std::int64_t begin, std::int64_t end) {
@@ -35,13 +35,14 @@ double sum_of_squares(const T* data, std::int64_t count) {
   return best<ElementwiseFunctions<T>>().sum_of_squares(data, count);
 }
 
-#define SINEW_INSTANTIATE(T)                                                         \
-  template void add<T>(T*, const T*, std::int64_t, Threads);                         \
-  template void add_bias<T>(T*, const T*, std::int64_t, std::int64_t, Threads);      \
-  template void bias_backward<T>(const T*, T*, std::int64_t, std::int64_t, Threads); \
+#define SINEW_INSTANTIATE(T)                                                               \
+  template void add<T>(T*, const T*, std::int64_t, Threads);                               \
+  template void add_bias<T>(T*, const T*, std::int64_t, std::int64_t, Threads);            \
+  template void bias_backward<T>(const T*, Wide<T>*, std::int64_t, std::int64_t, Threads); \
   template double sum_of_squares<T>(const T*, std::int64_t);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(double)
+SINEW_INSTANTIATE(bf16)
 #undef SINEW_INSTANTIATE
 
 }  // namespace sinew::kernels

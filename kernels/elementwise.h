@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/cpu.h"
+#include "kernels/element.h"
 #include "kernels/threads.h"
 
 namespace sinew::kernels {
@@ -19,7 +21,7 @@ void add_bias(T* y, const T* bias, std::int64_t rows, std::int64_t channels, Thr
 
 // d_bias[c] += sum over r of d_y[r, c], rows in increasing order, each addition rounded to T.
 template <typename T>
-void bias_backward(const T* d_y, T* d_bias, std::int64_t rows, std::int64_t channels,
+void bias_backward(const T* d_y, Wide<T>* d_bias, std::int64_t rows, std::int64_t channels,
                    Threads threads = {});
 
 // Sum of squares in f64; the gradient norm's building block. Fixed order, the same on every
@@ -38,11 +40,14 @@ struct ElementwiseFunctions {
   using Element = T;
   void (*add)(T* target, const T* source, std::int64_t count);
   void (*add_bias)(T* y, const T* bias, std::int64_t rows, std::int64_t channels);
-  void (*bias_backward)(const T* d_y, T* d_bias, std::int64_t rows, std::int64_t channels,
+  void (*bias_backward)(const T* d_y, Wide<T>* d_bias, std::int64_t rows, std::int64_t channels,
                         std::int64_t begin, std::int64_t end);
   double (*sum_of_squares)(const T* data, std::int64_t count);
 };
 template <typename T>
 [[nodiscard]] const ElementwiseFunctions<T>& elementwise_plain();
+// Null where this build has no code for `isa`; float and bf16.
+template <typename T>
+[[nodiscard]] const ElementwiseFunctions<T>* elementwise_simd(Isa isa);
 
 }  // namespace sinew::kernels

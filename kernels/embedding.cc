@@ -17,7 +17,7 @@ void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, 
 
 template <typename T>
 void embedding_backward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* d_y,
-                        T* d_table, T* d_positions, Threads threads) {
+                        Wide<T>* d_table, Wide<T>* d_positions, Threads threads) {
   const auto& f = best<EmbeddingFunctions<T>>();
   parallel_for(threads, shape.channels, grain_channels(shape.batch * shape.time),
                [&](std::int64_t begin, std::int64_t end) {
@@ -25,13 +25,14 @@ void embedding_backward(const EmbeddingShape& shape, const std::int32_t* tokens,
                });
 }
 
-#define SINEW_INSTANTIATE(T)                                                                    \
-  template void embedding_forward<T>(const EmbeddingShape&, const std::int32_t*, const T*,      \
-                                     const T*, T*, Threads);                                    \
-  template void embedding_backward<T>(const EmbeddingShape&, const std::int32_t*, const T*, T*, \
-                                      T*, Threads);
+#define SINEW_INSTANTIATE(T)                                                                \
+  template void embedding_forward<T>(const EmbeddingShape&, const std::int32_t*, const T*,  \
+                                     const T*, T*, Threads);                                \
+  template void embedding_backward<T>(const EmbeddingShape&, const std::int32_t*, const T*, \
+                                      Wide<T>*, Wide<T>*, Threads);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(double)
+SINEW_INSTANTIATE(bf16)
 #undef SINEW_INSTANTIATE
 
 }  // namespace sinew::kernels

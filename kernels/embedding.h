@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/cpu.h"
+#include "kernels/element.h"
 #include "kernels/threads.h"
 
 namespace sinew::kernels {
@@ -26,7 +28,7 @@ void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, 
 // and thread count.
 template <typename T>
 void embedding_backward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* d_y,
-                        T* d_table, T* d_positions, Threads threads = {});
+                        Wide<T>* d_table, Wide<T>* d_positions, Threads threads = {});
 
 // What one version provides; see registry.h. Channel ranges [begin, end) let threads share the
 // scatter.
@@ -37,9 +39,12 @@ struct EmbeddingFunctions {
   void (*forward)(const EmbeddingShape& shape, const std::int32_t* tokens, const T* table,
                   const T* positions, T* y, std::int64_t first_token, std::int64_t last_token);
   void (*backward)(const EmbeddingShape& shape, const std::int32_t* tokens, const T* d_y,
-                   T* d_table, T* d_positions, std::int64_t begin, std::int64_t end);
+                   Wide<T>* d_table, Wide<T>* d_positions, std::int64_t begin, std::int64_t end);
 };
 template <typename T>
 [[nodiscard]] const EmbeddingFunctions<T>& embedding_plain();
+// Null where this build has no code for `isa`; float and bf16.
+template <typename T>
+[[nodiscard]] const EmbeddingFunctions<T>* embedding_simd(Isa isa);
 
 }  // namespace sinew::kernels

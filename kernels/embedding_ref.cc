@@ -12,22 +12,22 @@ void forward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* t
     const std::int64_t row = tokens[i] - shape.first_row;
     const bool own = row >= 0 && row < shape.rows;
     for (std::int64_t c = 0; c < channels; ++c) {
-      T value = own ? table[row * channels + c] : T{0};
-      if (positions != nullptr) value += positions[(i % shape.time) * channels + c];
-      y[i * channels + c] = value;
+      Wide<T> value = own ? widen(table[row * channels + c]) : Wide<T>{0};
+      if (positions != nullptr) value += widen(positions[(i % shape.time) * channels + c]);
+      y[i * channels + c] = narrow<T>(value);
     }
   }
 }
 
 template <typename T>
-void backward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* d_y, T* d_table,
-              T* d_positions, std::int64_t begin, std::int64_t end) {
+void backward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* d_y,
+              Wide<T>* d_table, Wide<T>* d_positions, std::int64_t begin, std::int64_t end) {
   const std::int64_t channels = shape.channels;
   for (std::int64_t i = 0; i < shape.batch * shape.time; ++i) {
     const std::int64_t row = tokens[i] - shape.first_row;
     const bool own = row >= 0 && row < shape.rows;
     for (std::int64_t c = begin; c < end; ++c) {
-      const T gradient = d_y[i * channels + c];
+      const Wide<T> gradient = widen(d_y[i * channels + c]);
       if (own) d_table[row * channels + c] += gradient;
       if (d_positions != nullptr) d_positions[(i % shape.time) * channels + c] += gradient;
     }
@@ -43,5 +43,6 @@ const EmbeddingFunctions<T>& embedding_plain() {
 }
 template const EmbeddingFunctions<float>& embedding_plain();
 template const EmbeddingFunctions<double>& embedding_plain();
+template const EmbeddingFunctions<bf16>& embedding_plain();
 
 }  // namespace sinew::kernels

@@ -21,9 +21,33 @@ void gelu_backward(const T* d_y, const T* x, T* d_x, std::int64_t count, Threads
   });
 }
 
-template void gelu_forward<float>(const float*, float*, std::int64_t, Threads);
-template void gelu_forward<double>(const double*, double*, std::int64_t, Threads);
-template void gelu_backward<float>(const float*, const float*, float*, std::int64_t, Threads);
-template void gelu_backward<double>(const double*, const double*, double*, std::int64_t, Threads);
+template <typename T>
+void bias_gelu_forward(T* x, const T* bias, T* y, std::int64_t rows, std::int64_t channels,
+                       Threads threads) {
+  const auto& f = best<GeluFunctions<T>>();
+  parallel_for(threads, rows, grain_rows(channels), [&](std::int64_t begin, std::int64_t end) {
+    f.bias_forward(x + begin * channels, bias, y + begin * channels, end - begin, channels);
+  });
+}
+
+template <typename T>
+void bias_gelu_backward(const T* d_y, const T* x, T* d_x, Wide<T>* d_bias, std::int64_t rows,
+                        std::int64_t channels, Threads threads) {
+  const auto& f = best<GeluFunctions<T>>();
+  parallel_for(threads, channels, grain_channels(rows), [&](std::int64_t begin, std::int64_t end) {
+    f.bias_backward(d_y, x, d_x, d_bias, rows, channels, begin, end);
+  });
+}
+
+#define SINEW_INSTANTIATE(T)                                                                 \
+  template void gelu_forward<T>(const T*, T*, std::int64_t, Threads);                        \
+  template void gelu_backward<T>(const T*, const T*, T*, std::int64_t, Threads);             \
+  template void bias_gelu_forward<T>(T*, const T*, T*, std::int64_t, std::int64_t, Threads); \
+  template void bias_gelu_backward<T>(const T*, const T*, T*, Wide<T>*, std::int64_t,        \
+                                      std::int64_t, Threads);
+SINEW_INSTANTIATE(float)
+SINEW_INSTANTIATE(double)
+SINEW_INSTANTIATE(bf16)
+#undef SINEW_INSTANTIATE
 
 }  // namespace sinew::kernels

@@ -1,13 +1,15 @@
 #include "kernels/layer_norm.h"
 
+#include <algorithm>
+
 #include "kernels/grain.h"
 #include "kernels/registry.h"
 
 namespace sinew::kernels {
 
 template <typename T>
-void layer_norm_forward(NormShape shape, const T* x, const T* weight, const T* bias, T epsilon,
-                        T* y, T* mean, T* rstd, Threads threads) {
+void layer_norm_forward(NormShape shape, const T* x, const T* weight, const T* bias,
+                        Wide<T> epsilon, T* y, Wide<T>* mean, Wide<T>* rstd, Threads threads) {
   const auto& f = best<LayerNormFunctions<T>>();
   const std::int64_t channels = shape.channels;
   parallel_for(threads, shape.rows, grain_rows(channels),
@@ -18,31 +20,58 @@ void layer_norm_forward(NormShape shape, const T* x, const T* weight, const T* b
 }
 
 template <typename T>
-void layer_norm_backward(NormShape shape, const T* d_y, const T* x, const T* weight, const T* mean,
-                         const T* rstd, Write d_x_mode, T* d_x, T* d_weight, T* d_bias,
-                         Threads threads) {
+void residual_layer_norm_forward(NormShape shape, T* residual, const T* x, const T* weight,
+                                 const T* bias, Wide<T> epsilon, T* y, Wide<T>* mean, Wide<T>* rstd,
+                                 Threads threads) {
   const auto& f = best<LayerNormFunctions<T>>();
   const std::int64_t channels = shape.channels;
-  // The parameters first: d_x may be d_y.
+  parallel_for(threads, shape.rows, grain_rows(channels),
+               [&](std::int64_t begin, std::int64_t end) {
+                 f.residual_forward({end - begin, channels}, residual + begin * channels,
+                                    x + begin * channels, weight, bias, epsilon,
+                                    y + begin * channels, mean + begin, rstd + begin);
+               });
+}
+
+template <typename T>
+void layer_norm_backward(NormShape shape, const T* d_y, const T* x, const T* weight,
+                         const Wide<T>* mean, const Wide<T>* rstd, Write d_x_mode, T* d_x,
+                         Wide<T>* d_weight, Wide<T>* d_bias, Threads threads) {
+  const auto& f = best<LayerNormFunctions<T>>();
+  const std::int64_t channels = shape.channels;
+  const auto input = [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t offset = begin * channels;
+    f.backward_input({end - begin, channels}, d_y + offset, x + offset, weight, mean + begin,
+                     rstd + begin, d_x_mode, d_x + offset);
+  };
+  // The parameters come first, since d_x may be d_y. With one thread both halves run on blocks of
+  // rows that stay in the cache, so that memory is read once.
+  if (threads.count <= 1) {
+    for_each_row_block(shape.rows, channels, sizeof(T), [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t offset = begin * channels;
+      f.backward_parameters({end - begin, channels}, d_y + offset, x + offset, mean + begin,
+                            rstd + begin, d_weight, d_bias, 0, channels);
+      input(begin, end);
+    });
+    return;
+  }
   parallel_for(threads, channels, grain_channels(shape.rows),
                [&](std::int64_t begin, std::int64_t end) {
                  f.backward_parameters(shape, d_y, x, mean, rstd, d_weight, d_bias, begin, end);
                });
-  parallel_for(threads, shape.rows, grain_rows(channels),
-               [&](std::int64_t begin, std::int64_t end) {
-                 const std::int64_t offset = begin * channels;
-                 f.backward_input({end - begin, channels}, d_y + offset, x + offset, weight,
-                                  mean + begin, rstd + begin, d_x_mode, d_x + offset);
-               });
+  parallel_for(threads, shape.rows, grain_rows(channels), input);
 }
 
-#define SINEW_INSTANTIATE(T)                                                                  \
-  template void layer_norm_forward<T>(NormShape, const T*, const T*, const T*, T, T*, T*, T*, \
-                                      Threads);                                               \
-  template void layer_norm_backward<T>(NormShape, const T*, const T*, const T*, const T*,     \
-                                       const T*, Write, T*, T*, T*, Threads);
+#define SINEW_INSTANTIATE(T)                                                                    \
+  template void layer_norm_forward<T>(NormShape, const T*, const T*, const T*, Wide<T>, T*,     \
+                                      Wide<T>*, Wide<T>*, Threads);                             \
+  template void residual_layer_norm_forward<T>(NormShape, T*, const T*, const T*, const T*,     \
+                                               Wide<T>, T*, Wide<T>*, Wide<T>*, Threads);       \
+  template void layer_norm_backward<T>(NormShape, const T*, const T*, const T*, const Wide<T>*, \
+                                       const Wide<T>*, Write, T*, Wide<T>*, Wide<T>*, Threads);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(double)
+SINEW_INSTANTIATE(bf16)
 #undef SINEW_INSTANTIATE
 
 }  // namespace sinew::kernels

@@ -9,53 +9,66 @@ namespace sinew::kernels {
 namespace {
 
 template <typename T>
-void forward(NormShape shape, const T* x, const T* weight, const T* bias, T epsilon, T* y, T* mean,
-             T* rstd) {
+void forward(NormShape shape, const T* x, const T* weight, const T* bias, Wide<T> epsilon, T* y,
+             Wide<T>* mean, Wide<T>* rstd) {
   const std::int64_t channels = shape.channels;
   for (std::int64_t r = 0; r < shape.rows; ++r, x += channels, y += channels) {
     double sum = 0;
-    for (std::int64_t c = 0; c < channels; ++c) sum += x[c];
+    for (std::int64_t c = 0; c < channels; ++c) sum += widen(x[c]);
     const double center = sum / static_cast<double>(channels);
     double squares = 0;
-    for (std::int64_t c = 0; c < channels; ++c) squares += (x[c] - center) * (x[c] - center);
-    const double variance = squares / static_cast<double>(channels);
-    mean[r] = static_cast<T>(center);
-    rstd[r] = static_cast<T>(1.0 / std::sqrt(variance + static_cast<double>(epsilon)));
     for (std::int64_t c = 0; c < channels; ++c) {
-      y[c] = (x[c] - mean[r]) * rstd[r] * weight[c] + bias[c];
+      squares += (widen(x[c]) - center) * (widen(x[c]) - center);
+    }
+    const double variance = squares / static_cast<double>(channels);
+    mean[r] = static_cast<Wide<T>>(center);
+    rstd[r] = static_cast<Wide<T>>(1.0 / std::sqrt(variance + static_cast<double>(epsilon)));
+    for (std::int64_t c = 0; c < channels; ++c) {
+      y[c] = narrow<T>((widen(x[c]) - mean[r]) * rstd[r] * widen(weight[c]) + widen(bias[c]));
     }
   }
 }
 
 template <typename T>
-void backward_input(NormShape shape, const T* d_y, const T* x, const T* weight, const T* mean,
-                    const T* rstd, Write d_x_mode, T* d_x) {
+void residual_forward(NormShape shape, T* residual, const T* x, const T* weight, const T* bias,
+                      Wide<T> epsilon, T* y, Wide<T>* mean, Wide<T>* rstd) {
+  for (std::int64_t i = 0; i < shape.rows * shape.channels; ++i) {
+    residual[i] = narrow<T>(widen(residual[i]) + widen(x[i]));
+  }
+  forward(shape, residual, weight, bias, epsilon, y, mean, rstd);
+}
+
+template <typename T>
+void backward_input(NormShape shape, const T* d_y, const T* x, const T* weight, const Wide<T>* mean,
+                    const Wide<T>* rstd, Write d_x_mode, T* d_x) {
+  using W = Wide<T>;
   const std::int64_t channels = shape.channels;
   for (std::int64_t r = 0; r < shape.rows; ++r, d_y += channels, x += channels, d_x += channels) {
     double sum = 0;
     double sum_normed = 0;
     for (std::int64_t c = 0; c < channels; ++c) {
-      const double g = static_cast<double>(d_y[c]) * static_cast<double>(weight[c]);
+      const double g = static_cast<double>(widen(d_y[c])) * static_cast<double>(widen(weight[c]));
       sum += g;
-      sum_normed += g * static_cast<double>((x[c] - mean[r]) * rstd[r]);
+      sum_normed += g * static_cast<double>((widen(x[c]) - mean[r]) * rstd[r]);
     }
-    const auto g_mean = static_cast<T>(sum / static_cast<double>(channels));
-    const auto gn_mean = static_cast<T>(sum_normed / static_cast<double>(channels));
+    const auto g_mean = static_cast<W>(sum / static_cast<double>(channels));
+    const auto gn_mean = static_cast<W>(sum_normed / static_cast<double>(channels));
     for (std::int64_t c = 0; c < channels; ++c) {
-      const T normed = (x[c] - mean[r]) * rstd[r];
-      const T value = (d_y[c] * weight[c] - g_mean - normed * gn_mean) * rstd[r];
-      d_x[c] = d_x_mode == Write::kAccumulate ? d_x[c] + value : value;
+      const W normed = (widen(x[c]) - mean[r]) * rstd[r];
+      const W value = (widen(d_y[c]) * widen(weight[c]) - g_mean - normed * gn_mean) * rstd[r];
+      d_x[c] = narrow<T>(d_x_mode == Write::kAccumulate ? widen(d_x[c]) + value : value);
     }
   }
 }
 
 template <typename T>
-void backward_parameters(NormShape shape, const T* d_y, const T* x, const T* mean, const T* rstd,
-                         T* d_weight, T* d_bias, std::int64_t begin, std::int64_t end) {
+void backward_parameters(NormShape shape, const T* d_y, const T* x, const Wide<T>* mean,
+                         const Wide<T>* rstd, Wide<T>* d_weight, Wide<T>* d_bias,
+                         std::int64_t begin, std::int64_t end) {
   for (std::int64_t r = 0; r < shape.rows; ++r, d_y += shape.channels, x += shape.channels) {
     for (std::int64_t c = begin; c < end; ++c) {
-      d_weight[c] += d_y[c] * ((x[c] - mean[r]) * rstd[r]);
-      d_bias[c] += d_y[c];
+      d_weight[c] += widen(d_y[c]) * ((widen(x[c]) - mean[r]) * rstd[r]);
+      d_bias[c] += widen(d_y[c]);
     }
   }
 }
@@ -64,11 +77,12 @@ void backward_parameters(NormShape shape, const T* d_y, const T* x, const T* mea
 
 template <typename T>
 const LayerNormFunctions<T>& layer_norm_plain() {
-  static constexpr LayerNormFunctions<T> table = {forward<T>, backward_input<T>,
-                                                  backward_parameters<T>};
+  static constexpr LayerNormFunctions<T> table = {forward<T>, residual_forward<T>,
+                                                  backward_input<T>, backward_parameters<T>};
   return table;
 }
 template const LayerNormFunctions<float>& layer_norm_plain();
 template const LayerNormFunctions<double>& layer_norm_plain();
+template const LayerNormFunctions<bf16>& layer_norm_plain();
 
 }  // namespace sinew::kernels

@@ -3,48 +3,12 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/element.h"
 #include "kernels/reduce.h"
 #include "sched/base/dtype.h"
 
 namespace sinew::kernels {
 namespace {
-
-template <typename T>
-constexpr bool kIsHalf = std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
-
-// The type arithmetic on T happens in. Unsigned integers wrap, signed ones would be undefined.
-template <typename T>
-struct Wide {
-  using type = T;
-};
-template <>
-struct Wide<bf16> {
-  using type = float;
-};
-template <>
-struct Wide<f16> {
-  using type = float;
-};
-
-template <typename T>
-typename Wide<T>::type widen(T value) {
-  if constexpr (kIsHalf<T>) {
-    return to_float(value);
-  } else {
-    return value;
-  }
-}
-
-template <typename T>
-T narrow(typename Wide<T>::type value) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    return to_bf16(value);
-  } else if constexpr (std::is_same_v<T, f16>) {
-    return to_f16(value);
-  } else {
-    return value;
-  }
-}
 
 template <typename W>
 W minimum(W a, W b) {
@@ -108,10 +72,10 @@ template <typename T>
 void scale_by(void* data, std::int64_t count, std::int64_t divisor) {
   auto* d = static_cast<T*>(data);
   // Integers divide in 64 bits: the number of ranks may exceed what a u8 holds.
-  using W = std::conditional_t<std::is_integral_v<T>, std::int64_t, typename Wide<T>::type>;
+  using W = std::conditional_t<std::is_integral_v<T>, std::int64_t, Wide<T>>;
   for (std::int64_t i = 0; i < count; ++i) {
     const W quotient = static_cast<W>(widen(d[i])) / static_cast<W>(divisor);
-    d[i] = narrow<T>(static_cast<typename Wide<T>::type>(quotient));
+    d[i] = narrow<T>(static_cast<Wide<T>>(quotient));
   }
 }
 

@@ -12,6 +12,7 @@
 namespace sinew::kernels {
 
 std::span<const KernelRow> kernel_rows() {
+  // clang-format off
   static const KernelRow rows[] = {
       {"reduce", {}, "plain", Isa::kPortable, &reduce_plain()},
       {"reduce", {}, "avx2", Isa::kAvx2, reduce_simd(Isa::kAvx2)},
@@ -22,18 +23,46 @@ std::span<const KernelRow> kernel_rows() {
       {"gemm", DType::kF32, "avx512", Isa::kAvx512, gemm_blocked_f32(Isa::kAvx512)},
       {"gemm", DType::kF64, "plain", Isa::kPortable, &gemm_plain<double>()},
       {"elementwise", DType::kF32, "plain", Isa::kPortable, &elementwise_plain<float>()},
+      {"elementwise", DType::kF32, "avx2", Isa::kAvx2, elementwise_simd<float>(Isa::kAvx2)},
+      {"elementwise", DType::kF32, "avx512", Isa::kAvx512, elementwise_simd<float>(Isa::kAvx512)},
       {"elementwise", DType::kF64, "plain", Isa::kPortable, &elementwise_plain<double>()},
+      {"elementwise", DType::kBf16, "plain", Isa::kPortable, &elementwise_plain<bf16>()},
+      {"elementwise", DType::kBf16, "avx2", Isa::kAvx2, elementwise_simd<bf16>(Isa::kAvx2)},
+      {"elementwise", DType::kBf16, "avx512", Isa::kAvx512, elementwise_simd<bf16>(Isa::kAvx512)},
       {"layer_norm", DType::kF32, "plain", Isa::kPortable, &layer_norm_plain<float>()},
+      {"layer_norm", DType::kF32, "avx2", Isa::kAvx2, layer_norm_simd<float>(Isa::kAvx2)},
+      {"layer_norm", DType::kF32, "avx512", Isa::kAvx512, layer_norm_simd<float>(Isa::kAvx512)},
       {"layer_norm", DType::kF64, "plain", Isa::kPortable, &layer_norm_plain<double>()},
+      {"layer_norm", DType::kBf16, "plain", Isa::kPortable, &layer_norm_plain<bf16>()},
+      {"layer_norm", DType::kBf16, "avx2", Isa::kAvx2, layer_norm_simd<bf16>(Isa::kAvx2)},
+      {"layer_norm", DType::kBf16, "avx512", Isa::kAvx512, layer_norm_simd<bf16>(Isa::kAvx512)},
       {"gelu", DType::kF32, "plain", Isa::kPortable, &gelu_plain<float>()},
+      {"gelu", DType::kF32, "avx2", Isa::kAvx2, gelu_simd<float>(Isa::kAvx2)},
+      {"gelu", DType::kF32, "avx512", Isa::kAvx512, gelu_simd<float>(Isa::kAvx512)},
       {"gelu", DType::kF64, "plain", Isa::kPortable, &gelu_plain<double>()},
+      {"gelu", DType::kBf16, "plain", Isa::kPortable, &gelu_plain<bf16>()},
+      {"gelu", DType::kBf16, "avx2", Isa::kAvx2, gelu_simd<bf16>(Isa::kAvx2)},
+      {"gelu", DType::kBf16, "avx512", Isa::kAvx512, gelu_simd<bf16>(Isa::kAvx512)},
       {"embedding", DType::kF32, "plain", Isa::kPortable, &embedding_plain<float>()},
+      {"embedding", DType::kF32, "avx2", Isa::kAvx2, embedding_simd<float>(Isa::kAvx2)},
+      {"embedding", DType::kF32, "avx512", Isa::kAvx512, embedding_simd<float>(Isa::kAvx512)},
       {"embedding", DType::kF64, "plain", Isa::kPortable, &embedding_plain<double>()},
+      {"embedding", DType::kBf16, "plain", Isa::kPortable, &embedding_plain<bf16>()},
+      {"embedding", DType::kBf16, "avx2", Isa::kAvx2, embedding_simd<bf16>(Isa::kAvx2)},
+      {"embedding", DType::kBf16, "avx512", Isa::kAvx512, embedding_simd<bf16>(Isa::kAvx512)},
       {"cross_entropy", DType::kF32, "plain", Isa::kPortable, &cross_entropy_plain<float>()},
+      {"cross_entropy", DType::kF32, "avx2", Isa::kAvx2, cross_entropy_simd<float>(Isa::kAvx2)},
+      {"cross_entropy", DType::kF32, "avx512", Isa::kAvx512, cross_entropy_simd<float>(Isa::kAvx512)},
       {"cross_entropy", DType::kF64, "plain", Isa::kPortable, &cross_entropy_plain<double>()},
+      {"cross_entropy", DType::kBf16, "plain", Isa::kPortable, &cross_entropy_plain<bf16>()},
+      {"cross_entropy", DType::kBf16, "avx2", Isa::kAvx2, cross_entropy_simd<bf16>(Isa::kAvx2)},
+      {"cross_entropy", DType::kBf16, "avx512", Isa::kAvx512, cross_entropy_simd<bf16>(Isa::kAvx512)},
       {"adamw", DType::kF32, "plain", Isa::kPortable, &adamw_plain<float>()},
+      {"adamw", DType::kF32, "avx2", Isa::kAvx2, adamw_simd<float>(Isa::kAvx2)},
+      {"adamw", DType::kF32, "avx512", Isa::kAvx512, adamw_simd<float>(Isa::kAvx512)},
       {"adamw", DType::kF64, "plain", Isa::kPortable, &adamw_plain<double>()},
   };
+  // clang-format on
   return rows;
 }
 

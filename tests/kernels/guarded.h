@@ -22,7 +22,8 @@ class Guarded {
     const std::uintptr_t aligned = (start + 63) / 64 * 64;
     first_byte_ = aligned - reinterpret_cast<std::uintptr_t>(bytes_.data()) +
                   static_cast<std::size_t>(offset) * sizeof(T);
-    std::memset(static_cast<void*>(data()), 0, static_cast<std::size_t>(count) * sizeof(T));
+    std::fill_n(bytes_.begin() + static_cast<std::ptrdiff_t>(first_byte_),
+                count * static_cast<std::int64_t>(sizeof(T)), std::uint8_t{0});
   }
 
   [[nodiscard]] T* data() { return reinterpret_cast<T*>(bytes_.data() + first_byte_); }
