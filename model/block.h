@@ -58,7 +58,7 @@ struct BlockWeights {
   T* down_weight;
   T* down_bias;
 
-  // parameters[first .. first + 12) in the order of stage_parameters().
+  // parameters[first .. first + 12) in the order of flat_layout().
   static BlockWeights at(T* flat, const std::vector<Parameter>& parameters, std::size_t first);
 };
 

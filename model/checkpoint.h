@@ -3,17 +3,20 @@
 //   DIR/step-00000100/model.safetensors      weights, under their Hugging Face names
 //   DIR/step-00000100/optimizer.safetensors  first_moment.NAME and second_moment.NAME
 //   DIR/step-00000100/state.json             step, optimizer steps taken, data position, seed,
-//   model, dtype
+//                                            model, dtype, and a fingerprint of every tensor
+//   DIR/latest                               the name of the newest one
 //
-// Written aside (step-N.partial) by all ranks, each its own slices, then renamed by rank 0: a kill
-// at any moment leaves the previous checkpoint whole. The newest complete one is resumed from;
-// `kKept` are kept.
+// Written aside (step-N.partial) by all ranks, each its own slices, then put in place by one rename
+// on rank 0: a kill at any moment leaves a complete checkpoint to resume from. All ranks must see
+// the same directory.
 //
-// Threads: one rank, one thread. Collective.
+// Threads: one rank, one thread. save and load are collective.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <string_view>
 
 #include "model/optimizer.h"
 #include "model/parallel.h"
@@ -28,36 +31,50 @@ struct TrainingState {
   std::uint64_t seed = 0;
   Config config;
   std::string dtype;
+  std::map<std::string, std::uint64_t> fingerprints;  // tensor.h, by name in the files
+  friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };
 
-inline constexpr int kKept = 2;
-
-template <typename T>
-void save_checkpoint(const std::string& directory, const TrainingState& state, Stage<T>& stage,
-                     Optimizer<T>& optimizer, Parallel& parallel);
-
-// The newest complete checkpoint in `directory` (or `directory` itself when it is one). Throws
-// UsageError when there is none or it is damaged.
 struct CheckpointPaths {
   std::string model;
   std::string optimizer;
   std::string state;
 };
+
+// Throws Error on every rank when any cannot write; the checkpoints before stay as they are.
+template <typename T>
+void save_checkpoint(const std::string& directory, const TrainingState& state, Stage<T>& stage,
+                     Optimizer<T>& optimizer, Parallel& parallel);
+
+// The newest complete checkpoint in `directory`, or `directory` itself when it is one. Throws
+// UsageError when there is none.
 [[nodiscard]] CheckpointPaths find_checkpoint(const std::string& directory);
 [[nodiscard]] TrainingState read_state(const CheckpointPaths& paths);
+// Throw UsageError in one line; any text is safe to pass.
 [[nodiscard]] TrainingState parse_state(std::string_view json_text, const std::string& where);
+[[nodiscard]] std::string print_state(const TrainingState& state);
 
+// This rank's slices of weights and moments. Throws UsageError on every rank when a file is
+// damaged: its form, a tensor's shape, or its fingerprint.
 template <typename T>
-void load_optimizer(const CheckpointPaths& paths, Stage<T>& stage, Optimizer<T>& optimizer);
+void load_checkpoint(const CheckpointPaths& paths, const TrainingState& state, Stage<T>& stage,
+                     Optimizer<T>& optimizer, Parallel& parallel);
 
-// Reads this rank's slices of every parameter from a safetensors file; names may carry the prefix
-// "transformer.". F32, F64, BF16 and F16 are converted. Throws UsageError naming the missing tensor
+// The weights alone, for a stage that is the whole model on one rank; checked as above.
+template <typename T>
+void load_model(const CheckpointPaths& paths, const TrainingState& state, Stage<T>& stage);
+
+// This rank's slices of every parameter from any safetensors file with Hugging Face's GPT-2 names;
+// f32, f64, bf16 and f16 are converted. Not collective. Throws UsageError naming the missing tensor
 // or the shape found and needed.
 template <typename T>
 void load_weights(const std::string& path, Stage<T>& stage);
 
-// Initial weights: value = f(seed, logical index), so that every layout starts from the same model.
-template <typename T>
-void initialize_weights(std::uint64_t seed, Stage<T>& stage);
+// Used by save_checkpoint, on one rank: makes the complete directory `partial` the checkpoint
+// `step` of `directory` and the newest.
+void publish_checkpoint(const std::string& directory, const std::string& partial,
+                        std::int64_t step);
+// DIR/step-00000100
+[[nodiscard]] std::string step_path(const std::string& directory, std::int64_t step);
 
 }  // namespace sinew::model

@@ -77,6 +77,11 @@ void validate(const Config& config) {
   }
 }
 
+sched::ModelShape shape_of(const Config& config) {
+  return sched::gpt2_shape(config.name, config.layers, config.heads, config.channels,
+                           config.vocabulary, config.max_time);
+}
+
 Config parse_config(std::string_view json_text, const std::string& where) {
   const nlohmann::json document = nlohmann::json::parse(json_text, nullptr, false);
   if (document.is_discarded() || !document.is_object()) {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sched/plan/model_shape.h"
+
 namespace sinew::model {
 
 // GPT-2: pre-norm, learned positions, tanh-GELU, tied head. C channels, H heads of C/H, L layers, V
@@ -35,6 +37,9 @@ struct Config {
 [[nodiscard]] Config load_config(const std::string& name_or_path);
 [[nodiscard]] Config parse_config(std::string_view json_text, const std::string& where);
 [[nodiscard]] std::string to_json(const Config& config);
+
+// What the planner and its formulas know a model by.
+[[nodiscard]] sched::ModelShape shape_of(const Config& config);
 
 // Throws UsageError unless the shape makes sense by itself.
 void validate(const Config& config);

@@ -9,11 +9,11 @@
 
 namespace sinew::model {
 
-// flat: this rank's flat buffer (weights or gradients), valid in [begin, begin + count).
-// Collective; every rank gets every tensor of the model as f64.
+// flat: this rank's weights or gradients, valid in the pieces the optimizer owns. Collective; every
+// rank gets every tensor of the model as f64.
 template <typename T>
-[[nodiscard]] Trainer::Tensors gather(const TrainPlan& plan, const Stage<T>& stage,
-                                      Parallel& parallel, const T* flat, std::int64_t begin,
-                                      std::int64_t count);
+[[nodiscard]] Trainer::Tensors gather(const Config& config, const Stage<T>& stage,
+                                      const Optimizer<T>& optimizer, Parallel& parallel,
+                                      const T* flat);
 
 }  // namespace sinew::model

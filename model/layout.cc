@@ -13,7 +13,7 @@ constexpr double kInitStd = 0.02;
 
 class List {
  public:
-  List(const Config& config, TensorRank tensor) : config_(config), tensor_(tensor) {}
+  List(TensorRank tensor, std::int64_t multiple) : tensor_(tensor), multiple_(multiple) {}
 
   // Whole on every tensor rank.
   Parameter& replicated(std::string name, std::vector<std::int64_t> shape) {
@@ -34,7 +34,17 @@ class List {
   // Numbers the parameters that other stages hold before the next one.
   void skip(int count) { index_ += count; }
 
-  std::vector<Parameter> take() { return std::move(parameters_); }
+  // Ends a unit: what was added since the last one, and padding.
+  void close_unit() {
+    const std::int64_t begin = flat_.count;
+    const std::int64_t used = offset_ - begin;
+    const std::int64_t padded = (used + multiple_ - 1) / multiple_ * multiple_;
+    flat_.units.push_back({begin, padded});
+    flat_.count = begin + padded;
+    offset_ = flat_.count;
+  }
+
+  FlatLayout take() { return std::move(flat_); }
 
  private:
   Parameter& add(std::string name, std::vector<std::int64_t> shape, OverTensor tensor,
@@ -49,15 +59,15 @@ class List {
     parameter.slice = slice;
     parameter.offset = offset_;
     offset_ += slice.local_count();
-    parameters_.push_back(std::move(parameter));
-    return parameters_.back();
+    flat_.parameters.push_back(std::move(parameter));
+    return flat_.parameters.back();
   }
 
-  const Config& config_;
   TensorRank tensor_;
+  std::int64_t multiple_;
   int index_ = 0;
   std::int64_t offset_ = 0;
-  std::vector<Parameter> parameters_;
+  FlatLayout flat_;
 };
 
 constexpr int kLayerParameters = 12;
@@ -79,6 +89,7 @@ void add_layer(List& list, const Config& config, std::int64_t layer) {
   list.sharded(h + "mlp.c_proj.weight", {4 * c, c}, {1, 1, 4 * c, c, 0, 0}).init_std =
       projection_std;
   list.replicated(h + "mlp.c_proj.bias", {c});
+  list.close_unit();
 }
 
 }  // namespace
@@ -88,9 +99,9 @@ StageShape stage_shape(const Config& config, int stages, int stage) {
   return {part.offset, part.count, stage == 0, stage + 1 == stages};
 }
 
-std::vector<Parameter> stage_parameters(const Config& config, const StageShape& stage,
-                                        TensorRank tensor) {
-  List list(config, tensor);
+FlatLayout flat_layout(const Config& config, const StageShape& stage, TensorRank tensor,
+                       std::int64_t multiple) {
+  List list(tensor, multiple);
   const auto token_table = [&](bool second_copy) {
     Parameter& table = list.sharded("wte.weight", {config.vocabulary, config.channels},
                                     {1, 1, config.vocabulary, config.channels, 0, 0});
@@ -101,6 +112,7 @@ std::vector<Parameter> stage_parameters(const Config& config, const StageShape& 
   if (stage.has_embedding) {
     token_table(false);
     list.replicated("wpe.weight", {config.max_time, config.channels});
+    list.close_unit();
   } else {
     list.skip(2);
   }
@@ -110,9 +122,17 @@ std::vector<Parameter> stage_parameters(const Config& config, const StageShape& 
   if (stage.has_head) {
     list.replicated("ln_f.weight", {config.channels}).init_value = 1;
     list.replicated("ln_f.bias", {config.channels});
-    if (!stage.has_embedding) token_table(true);
+    list.close_unit();
+    if (!stage.has_embedding) {
+      token_table(true);
+      list.close_unit();
+    }
   }
   return list.take();
+}
+
+std::vector<Parameter> whole_parameters(const Config& config) {
+  return flat_layout(config, {0, config.layers, true, true}, {}).parameters;
 }
 
 }  // namespace sinew::model

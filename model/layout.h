@@ -73,6 +73,7 @@ struct Parameter {
 // count).
 template <typename Body>
 void for_each_run_within(const Parameter& p, std::int64_t begin, std::int64_t end, Body&& body) {
+  if (p.offset >= end || p.offset + p.slice.local_count() <= begin) return;
   p.slice.for_each_run([&](std::int64_t local, std::int64_t logical, std::int64_t count) {
     const std::int64_t first = std::max(p.offset + local, begin);
     const std::int64_t last = std::min(p.offset + local + count, end);
@@ -103,8 +104,28 @@ struct TensorRank {
   int world = 1;
 };
 
-// The parameters of one stage on one tensor-parallel rank, in model order, offsets assigned.
-[[nodiscard]] std::vector<Parameter> stage_parameters(const Config& config, const StageShape& stage,
-                                                      TensorRank tensor);
+// Part of the flat buffers that data parallelism cuts by itself: the two tables, one layer, the
+// final norm, a second copy of a tied table. Units are the same whatever the pipeline, and so is
+// which element of them goes to which data-parallel rank.
+struct Unit {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;  // padding included
+  friend bool operator==(const Unit&, const Unit&) = default;
+};
+
+// The parameters of one stage on one tensor-parallel rank, back to back in model order within
+// units.
+struct FlatLayout {
+  std::vector<Parameter> parameters;
+  std::vector<Unit> units;
+  std::int64_t count = 0;  // elements of the flat buffers, padding included
+};
+
+// Every unit's count is padded to a multiple of `multiple`; padding holds no parameter.
+[[nodiscard]] FlatLayout flat_layout(const Config& config, const StageShape& stage,
+                                     TensorRank tensor, std::int64_t multiple = 1);
+
+// All parameters of the model, whole.
+[[nodiscard]] std::vector<Parameter> whole_parameters(const Config& config);
 
 }  // namespace sinew::model

@@ -90,7 +90,9 @@ Batch make_batch(const TrainPlan& plan, std::uint64_t seed) {
 
 LayoutRun run_layout(const TrainPlan& plan, comm::Communicator& world, const Batch& batch,
                      int steps) {
-  const auto trainer = Trainer::create(plan, world);
+  TrainPlan quiet = plan;
+  quiet.options.eps = std::max(plan.options.eps, kNoiseEpsilon);
+  const auto trainer = Trainer::create(quiet, world);
   LayoutRun run;
   for (int step = 0; step < steps; ++step) {
     const StepMetrics metrics = trainer->step_on(batch.tokens.data(), batch.targets.data());
@@ -126,9 +128,9 @@ LayoutError compare_runs(const LayoutRun& reference, const LayoutRun& run) {
 // Layouts differ in the order of sums only. Reordering a sum of n terms moves it by at most n u
 // times the sum of magnitudes; here n is at most a few thousand (tokens times channels), the random
 // signs make it sqrt(n), and a gradient passes a few dozen such sums between the loss and its
-// tensor. AdamW then divides by sqrt(v), which turns a relative error of a small gradient into the
-// same fraction of one learning rate. Together about 1000 u in the gradients; f64 is held to the
-// stricter 1e-10 that users expect of it.
-double layout_bound(const std::string& dtype) { return dtype == "f64" ? 1e-10 : 2000 * 0x1p-24; }
+// tensor: about 1000 u. AdamW's update of an element moves by the gradient's error over epsilon at
+// most, in learning rates, and those are small beside a weight. f64 is held to the 1e-10 that users
+// expect of it.
+double layout_bound(const std::string& dtype) { return dtype == "f64" ? 1e-10 : 1000 * 0x1p-24; }
 
 }  // namespace sinew::model

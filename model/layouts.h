@@ -33,6 +33,10 @@ struct LayoutRun {
   Trainer::Tensors gradients;  // of the first step
   Trainer::Tensors weights;    // after the last
 };
+// AdamW's epsilon is at least kNoiseEpsilon here: the gradient of a key bias is 0 in exact
+// arithmetic (a softmax does not see it), and AdamW with a tiny epsilon turns its rounding noise
+// into steps of a whole learning rate.
+inline constexpr double kNoiseEpsilon = 1e-4;
 [[nodiscard]] LayoutRun run_layout(const TrainPlan& plan, comm::Communicator& world,
                                    const Batch& batch, int steps);
 

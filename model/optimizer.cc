@@ -28,16 +28,17 @@ Optimizer<T>::Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOpti
       parallel_(parallel),
       options_(options),
       total_parameters_(total_parameters),
-      threads_(threads),
-      shard_count_(stage.count()) {
-  if (options.zero == 1) {
-    const sched::PerAxis& sizes = parallel.grid().sizes();
-    CHECK_EQ(stage.count() % sizes.dp, 0);
-    shard_count_ = stage.count() / sizes.dp;
-    shard_begin_ = shard_count_ * parallel.coordinates().dp;
+      threads_(threads) {
+  const std::int64_t pieces = options.zero == 0 ? 1 : parallel.grid().sizes().dp;
+  const std::int64_t piece = options.zero == 0 ? 0 : parallel.coordinates().dp;
+  for (const Unit& unit : stage.units()) {
+    CHECK_EQ(unit.count % pieces, 0);
+    CHECK_EQ(unit.begin % pieces, 0);
+    const std::int64_t share = unit.count / pieces;
+    owned_.push_back({unit.begin + piece * share, share, unit.begin / pieces});
   }
-  first_moment_ = memory.optimizer.allocate<T>(shard_count_);
-  second_moment_ = memory.optimizer.allocate<T>(shard_count_);
+  first_moment_ = memory.optimizer.allocate<T>(stage.count() / pieces);
+  second_moment_ = memory.optimizer.allocate<T>(stage.count() / pieces);
 }
 
 template <typename T>
@@ -53,22 +54,28 @@ void Optimizer<T>::reduce_gradients() {
   if (data == nullptr) return;
   if (options_.zero == 0) {
     sum_over(data, stage_.gradients(), stage_.count());
-  } else {
-    data->reduce_scatter(stage_.gradients(), stage_.gradients() + shard_begin_, shard_count_,
-                         dtype_of_v<T>, ReduceOp::kSum, {.algorithm = "direct"});
+    return;
+  }
+  for (std::size_t i = 0; i < owned_.size(); ++i) {
+    data->reduce_scatter(stage_.gradients() + stage_.units()[i].begin,
+                         stage_.gradients() + owned_[i].flat_begin, owned_[i].count, dtype_of_v<T>,
+                         ReduceOp::kSum, {.algorithm = "direct"});
   }
 }
 
-// Calls body(parameter, offset in the flat buffers, count) for the part of each parameter in this
-// rank's shard.
+// Calls body(parameter, piece) for the part of each parameter that this rank owns, in model order
+// of the stage.
 template <typename T>
 template <typename Body>
 void Optimizer<T>::for_each_piece(Body&& body) const {
   for (const Parameter& p : stage_.parameters()) {
-    const std::int64_t begin = std::max(p.offset, shard_begin_);
-    const std::int64_t end =
-        std::min(p.offset + p.slice.local_count(), shard_begin_ + shard_count_);
-    if (begin < end) body(p, begin, end - begin);
+    for (const Owned& owned : owned_) {
+      const std::int64_t begin = std::max(p.offset, owned.flat_begin);
+      const std::int64_t end =
+          std::min(p.offset + p.slice.local_count(), owned.flat_begin + owned.count);
+      if (begin >= end) continue;
+      body(p, Owned{begin, end - begin, owned.state_begin + begin - owned.flat_begin});
+    }
   }
 }
 
@@ -76,9 +83,10 @@ template <typename T>
 std::vector<double> Optimizer<T>::square_sums() const {
   std::vector<double> sums(static_cast<std::size_t>(total_parameters_), 0.0);
   const T* gradients = stage_.gradients();
-  for_each_piece([&](const Parameter& p, std::int64_t offset, std::int64_t count) {
+  for_each_piece([&](const Parameter& p, const Owned& piece) {
     if (holds_for_all(p, parallel_.coordinates())) {
-      sums[static_cast<std::size_t>(p.index)] += kernels::sum_of_squares(gradients + offset, count);
+      sums[static_cast<std::size_t>(p.index)] +=
+          kernels::sum_of_squares(gradients + piece.flat_begin, piece.count);
     }
   });
   const auto count = static_cast<std::int64_t>(sums.size());
@@ -110,14 +118,16 @@ StepReport Optimizer<T>::step(double learning_rate) {
                        .weight_decay = 0,
                        .gradient_scale = coefficient,
                        .step = steps_taken_};
-  for_each_piece([&](const Parameter& p, std::int64_t offset, std::int64_t count) {
+  for_each_piece([&](const Parameter& p, const Owned& piece) {
     adamw.weight_decay = p.decay ? options_.weight_decay : 0;
-    kernels::adamw<T>(adamw, count, stage_.gradients() + offset, stage_.weights() + offset,
-                      first_moment_ + (offset - shard_begin_),
-                      second_moment_ + (offset - shard_begin_), threads_);
+    kernels::adamw<T>(adamw, piece.count, stage_.gradients() + piece.flat_begin,
+                      stage_.weights() + piece.flat_begin, first_moment_ + piece.state_begin,
+                      second_moment_ + piece.state_begin, threads_);
   });
-  if (options_.zero == 1 && parallel_.data() != nullptr) {
-    parallel_.data()->all_gather(stage_.weights() + shard_begin_, stage_.weights(), shard_count_,
+  if (options_.zero == 0 || parallel_.data() == nullptr) return report;
+  for (std::size_t i = 0; i < owned_.size(); ++i) {
+    parallel_.data()->all_gather(stage_.weights() + owned_[i].flat_begin,
+                                 stage_.weights() + stage_.units()[i].begin, owned_[i].count,
                                  dtype_of_v<T>);
   }
   return report;
@@ -130,9 +140,9 @@ void Optimizer<T>::find_bad(const std::vector<double>& sums, StepReport& report)
   // Every rank offers itself when its own part is bad, and its tensor's name when it has one.
   std::int32_t lowest = parallel_.grid().world();
   std::vector<std::uint8_t> name(64, 0);
-  for_each_piece([&](const Parameter& p, std::int64_t offset, std::int64_t count) {
+  for_each_piece([&](const Parameter& p, const Owned& piece) {
     if (static_cast<std::size_t>(p.index) != bad) return;
-    if (!std::isfinite(kernels::sum_of_squares(stage_.gradients() + offset, count)))
+    if (!std::isfinite(kernels::sum_of_squares(stage_.gradients() + piece.flat_begin, piece.count)))
       lowest = parallel_.rank();
     std::copy_n(p.name.begin(), std::min(p.name.size(), name.size()), name.begin());
   });

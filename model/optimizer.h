@@ -3,10 +3,10 @@
 //
 // Threads: one rank, one thread. Collective: all ranks of the run call step() together.
 //
-// ZeRO-1 (Rajbhandari et al., SC 2020): the flat parameter buffer is cut into dp equal shards; a
-// rank keeps moments of its shard only. Per step and rank: reduce-scatter of the gradients,
-// all-gather of the weights, the volume of one all-reduce. Any remainder: the buffer is padded to a
-// multiple of dp.
+// ZeRO-1 (Rajbhandari et al., SC 2020): every unit of the flat buffers (layout.h) is cut into dp
+// equal pieces; a rank keeps moments of its pieces only. Per step and unit: reduce-scatter of the
+// gradients, all-gather of the weights, together the volume of one all-reduce. Any remainder: units
+// are padded to a multiple of dp.
 //
 // The norm counts every logical element once: sharded slices on each rank, replicated tensors on
 // tensor rank 0, a tied table on the first stage. Sums of squares are kept per logical tensor and
@@ -49,6 +49,14 @@ struct StepReport {
   int bad_rank = -1;       // and the lowest rank that holds such a gradient
 };
 
+// A piece of the flat buffers whose optimizer state this rank keeps: elements [flat_begin, +count)
+// there are [state_begin, +count) of the moments.
+struct Owned {
+  std::int64_t flat_begin = 0;
+  std::int64_t count = 0;
+  std::int64_t state_begin = 0;
+};
+
 template <typename T>
 class Optimizer {
  public:
@@ -56,21 +64,24 @@ class Optimizer {
             int total_parameters, kernels::Threads threads, Memory& memory);
 
   // Tied copies, then data parallelism: afterwards gradients() hold the whole batch's (with ZeRO-1
-  // in this rank's shard only).
+  // in this rank's owned pieces only).
   void reduce_gradients();
   // Norm, clip, AdamW with this learning rate, and with ZeRO-1 the weights' all-gather.
   StepReport step(double learning_rate);
 
-  // This rank's shard of the flat buffers; all of them without ZeRO.
-  [[nodiscard]] std::int64_t shard_begin() const { return shard_begin_; }
-  [[nodiscard]] std::int64_t shard_count() const { return shard_count_; }
-  [[nodiscard]] T* first_moment() { return first_moment_; }    // [shard_count]
-  [[nodiscard]] T* second_moment() { return second_moment_; }  // [shard_count]
+  // In increasing order; the whole of the flat buffers without ZeRO.
+  [[nodiscard]] const std::vector<Owned>& owned() const { return owned_; }
+  // Whether this rank stands for its owned pieces among the ranks of data parallelism.
+  [[nodiscard]] bool stands_for_owned() const {
+    return options_.zero != 0 || parallel_.coordinates().dp == 0;
+  }
+  [[nodiscard]] T* first_moment() { return first_moment_; }    // by state_begin
+  [[nodiscard]] T* second_moment() { return second_moment_; }  // likewise
   // AdamW's steps taken: skipped ones do not count.
   [[nodiscard]] std::int64_t steps_taken() const { return steps_taken_; }
   void set_steps_taken(std::int64_t steps) { steps_taken_ = steps; }
 
-  // What a data-parallel group's flat buffers must be a multiple of.
+  // What the units of the flat buffers must be a multiple of.
   [[nodiscard]] static std::int64_t multiple(int zero, int data_world) {
     return zero == 0 ? 1 : data_world;
   }
@@ -86,8 +97,7 @@ class Optimizer {
   OptimizerOptions options_;
   int total_parameters_;
   kernels::Threads threads_;
-  std::int64_t shard_begin_ = 0;
-  std::int64_t shard_count_ = 0;
+  std::vector<Owned> owned_;
   T* first_moment_ = nullptr;
   T* second_moment_ = nullptr;
   std::int64_t steps_taken_ = 0;

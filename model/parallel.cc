@@ -33,11 +33,18 @@ Parallel::Parallel(comm::Communicator& world, const sched::Grid& grid)
   }
 }
 
-void sum_over(comm::Communicator* group, void* data, std::int64_t count, DType dtype) {
+void reduce_over(comm::Communicator* group, void* data, std::int64_t count, DType dtype,
+                 ReduceOp op) {
   if (group == nullptr) return;
-  const bool small = count * static_cast<std::int64_t>(size_of(dtype)) < kTwoShotBytes;
-  group->all_reduce(data, data, count, dtype, ReduceOp::kSum,
-                    {.algorithm = small ? "one_shot" : "two_shot"});
+  const bool is_short = count * static_cast<std::int64_t>(size_of(dtype)) < kTwoShotBytes;
+  group->all_reduce(data, data, count, dtype, op,
+                    {.algorithm = is_short ? "one_shot" : "two_shot"});
+}
+
+double sum_sent_bytes(std::int64_t array_bytes, int ranks) {
+  const double others = ranks - 1;
+  const auto bytes = static_cast<double>(array_bytes);
+  return array_bytes < kTwoShotBytes ? others * bytes : 2 * others / ranks * bytes;
 }
 
 }  // namespace sinew::model

@@ -48,15 +48,25 @@ class Parallel {
   std::unique_ptr<comm::Communicator> tie_;
 };
 
-// data[i] = sum over the group's ranks, in rank order; no-op for a null group.
-void sum_over(comm::Communicator* group, void* data, std::int64_t count, DType dtype);
+// data[i] = reduction over the group's ranks, in rank order; no-op for a null group.
+void reduce_over(comm::Communicator* group, void* data, std::int64_t count, DType dtype,
+                 ReduceOp op);
+inline void sum_over(comm::Communicator* group, void* data, std::int64_t count, DType dtype) {
+  reduce_over(group, data, count, dtype, ReduceOp::kSum);
+}
 template <typename T>
 void sum_over(comm::Communicator* group, T* data, std::int64_t count) {
   sum_over(group, data, count, dtype_of_v<T>);
 }
+inline void max_over(comm::Communicator* group, void* data, std::int64_t count, DType dtype) {
+  reduce_over(group, data, count, dtype, ReduceOp::kMax);
+}
 template <typename T>
 void max_over(comm::Communicator* group, T* data, std::int64_t count) {
-  if (group != nullptr) group->all_reduce(data, data, count, dtype_of_v<T>, ReduceOp::kMax);
+  max_over(group, data, count, dtype_of_v<T>);
 }
+// Bytes one rank of `ranks` sends in such a reduction of an array of this size: (N-1) arrays for a
+// short one, 2 (N-1)/N of a long one.
+[[nodiscard]] double sum_sent_bytes(std::int64_t array_bytes, int ranks);
 
 }  // namespace sinew::model

@@ -2,11 +2,12 @@
 // its neighbours.
 //
 // Never does: choose the order (the schedule does). Threads: one rank, one thread.
-// Sends are started and waited for before their buffer is written again; receives block in program
-// order, which the schedule's proof has shown to be free of deadlock.
+// Each direction's next receive is posted while the rank still computes, into a buffer of its own;
+// the program's receive waits for it. Sends are started and waited for before their buffer is
+// written again, by which time the neighbour has posted the receive: no wait depends on a later
+// action of this rank.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -21,7 +22,7 @@ namespace sinew::model {
 template <typename T>
 class Runner {
  public:
-  // One stage per rank: the schedule has chunks == 1.
+  // One stage per rank and an unsplit backward: the schedule has chunks == 1 and no kWeight.
   Runner(const sched::PipeSchedule& schedule, Stage<T>& stage, Parallel& parallel, Memory& memory);
 
   // Runs a whole step over the schedule's microbatches. losses: [microbatches], summed losses of
@@ -32,15 +33,40 @@ class Runner {
 
   // Slots this rank needs for a schedule: the most microbatches between forward and backward.
   [[nodiscard]] static int slots_needed(const sched::PipeSchedule& schedule, int pipeline_rank);
+  // Most microbatches between forward and backward in the last train().
   [[nodiscard]] int peak_live() const { return peak_live_; }
 
-  // The spans of the last train() on this rank, in seconds since it began.
+  // The spans of the last train() on this rank, in seconds of the host's monotonic clock.
   [[nodiscard]] const std::vector<sched::Span>& spans() const { return spans_; }
 
  private:
+  // Receives of one direction, in program order.
+  struct Arrivals {
+    std::vector<std::uint32_t> microbatches;
+    std::size_t posted = 0;   // of them, in this step
+    std::size_t arrived = 0;  // of them, in this step; at most one is posted and has not arrived
+    int peer = 0;
+    int tag = 0;
+    comm::Request request;
+  };
+  // A gradient that arrived, became the next one in place and is on its way out.
+  struct GradientBuffer {
+    T* data = nullptr;
+    comm::Request send;
+  };
+
   void run(const sched::PipeAction& action, std::span<const Microbatch> microbatches, T loss_scale,
            std::span<double> losses);
-  void receive(T* target, int from, int tag);
+  void forward(const sched::PipeAction& action, const Microbatch& microbatch, T loss_scale,
+               std::span<double> losses);
+  void backward(const sched::PipeAction& action, const Microbatch& microbatch);
+  void post_forward();
+  void post_backward();
+  void post(Arrivals& arrivals, T* target);
+  void await(Arrivals& arrivals, std::uint32_t microbatch);
+  [[nodiscard]] comm::Request send(const T* source, int peer, int tag);
+  [[nodiscard]] GradientBuffer& arrived_gradient();
+  void finish_sends();
   [[nodiscard]] int slot_of(std::uint32_t microbatch) const;
   int take_slot(std::uint32_t microbatch);
 
@@ -48,14 +74,17 @@ class Runner {
   Stage<T>& stage_;
   Parallel& parallel_;
   int rank_;  // along the pipeline
-  T* d_output_ = nullptr;
-  T* d_input_ = nullptr;  // a copy that a send may still read while the next backward runs
+  Arrivals inputs_;
+  Arrivals gradients_;
+  T* input_buffer_ = nullptr;  // what inputs_ receives into
+  // One receives, one is computed on, one is sent: by the number of the arrival.
+  std::vector<GradientBuffer> gradient_buffers_;
+  int backward_slot_ = -1;                    // of the last backward
   std::vector<std::int64_t> owner_;           // [slots] microbatch, or -1
   std::vector<comm::Request> forward_sends_;  // [slots]
-  comm::Request backward_send_;
+  std::vector<comm::Request> loss_sends_;     // [slots] last stage: of the slot's own gradient
   int live_ = 0;
   int peak_live_ = 0;
-  std::chrono::steady_clock::time_point began_;
   std::vector<sched::Span> spans_;
 };
 

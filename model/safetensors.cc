@@ -127,6 +127,32 @@ SafetensorsIndex parse_safetensors(std::span<const std::byte> file, const std::s
   return index;
 }
 
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : path_(path), file_(path), index_(parse_safetensors(file_.bytes(), path)) {}
+
+Tensor SafetensorsFile::at(const std::string& name) const {
+  const auto found = index_.tensors.find(name);
+  if (found == index_.tensors.end())
+    throw UsageError(fmt::format("'{}' has no tensor '{}'", path_, name));
+  const TensorEntry& entry = found->second;
+  return {file_.bytes().data() + index_.data_begin + entry.begin, entry.dtype, entry.shape};
+}
+
+Tensor SafetensorsFile::require(const std::string& name,
+                                const std::vector<std::int64_t>& shape) const {
+  const std::string prefixed = "transformer." + name;
+  Tensor tensor = at(index_.tensors.contains(prefixed) ? prefixed : name);
+  if (tensor.shape != shape) {
+    throw UsageError(fmt::format("'{}': tensor '{}' has shape [{}]; the model needs [{}]", path_,
+                                 name, fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")));
+  }
+  if (!info(tensor.dtype).is_float) {
+    throw UsageError(fmt::format("'{}': tensor '{}' is {}; legal values: f32, f64, bf16, f16",
+                                 path_, name, name_of(tensor.dtype)));
+  }
+  return tensor;
+}
+
 std::string make_safetensors_header(std::vector<NamedTensor>& tensors,
                                     const std::map<std::string, std::string>& metadata) {
   json document = json::object();

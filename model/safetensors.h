@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "model/mapped_file.h"
+#include "model/tensor.h"
 #include "sched/base/dtype.h"
 
 namespace sinew::model {
@@ -44,5 +46,25 @@ struct NamedTensor {
 };
 [[nodiscard]] std::string make_safetensors_header(
     std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata);
+
+// A file opened for reading.
+class SafetensorsFile {
+ public:
+  // Throws UsageError as MappedFile and parse_safetensors do.
+  explicit SafetensorsFile(const std::string& path);
+
+  [[nodiscard]] const SafetensorsIndex& index() const { return index_; }
+  // Throws UsageError naming the tensor when it is missing.
+  [[nodiscard]] Tensor at(const std::string& name) const;
+  // The same, and the shape and a float type are checked too. `name` may be stored with the prefix
+  // "transformer." that some of Hugging Face's files have.
+  [[nodiscard]] Tensor require(const std::string& name,
+                               const std::vector<std::int64_t>& shape) const;
+
+ private:
+  std::string path_;
+  MappedFile file_;
+  SafetensorsIndex index_;
+};
 
 }  // namespace sinew::model

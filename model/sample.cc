@@ -71,7 +71,7 @@ void sample(const SampleOptions& options, kernels::Threads threads,
   Memory memory;
   Stage<float> stage(config, {0, config.layers, true, true}, {}, nullptr, {1, time}, 1, 1, threads,
                      memory);
-  load_weights(paths.model, stage);
+  load_model(paths, state, stage);
 
   std::vector<std::int32_t> context = options.prompt;
   const std::vector<std::int32_t> no_targets(static_cast<std::size_t>(time), -1);

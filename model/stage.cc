@@ -8,6 +8,7 @@
 #include "kernels/layer_norm.h"
 #include "model/linear.h"
 #include "model/parallel.h"
+#include "model/tensor.h"
 #include "sched/base/check.h"
 
 namespace sinew::model {
@@ -27,15 +28,12 @@ Stage<T>::Stage(const Config& config, const StageShape& shape, TensorRank tensor
       tensor_(tensor),
       block_shape_(config, batch.batch, batch.time, tensor_rank.world),
       threads_(threads),
-      parameters_(stage_parameters(config, shape, tensor_rank)),
+      flat_(flat_layout(config, shape, tensor_rank, multiple)),
       first_block_(shape.has_embedding ? 2 : 0) {
   CHECK_GE(slots, 1);
   CHECK_LE(batch.time, config.max_time);
-  std::int64_t count = 0;
-  for (const Parameter& p : parameters_) count += p.slice.local_count();
-  count_ = padded_count(count, multiple);
-  weights_ = memory.parameters.allocate<T>(count_);
-  gradients_ = memory.gradients.allocate<T>(count_);
+  weights_ = memory.parameters.allocate<T>(flat_.count);
+  gradients_ = memory.gradients.allocate<T>(flat_.count);
 
   const std::int64_t rows = block_shape_.rows();
   const std::int64_t boundary = boundary_count();
@@ -51,7 +49,6 @@ Stage<T>::Stage(const Config& config, const StageShape& shape, TensorRank tensor
     slots_.push_back(std::move(slot));
   }
   scratch_ = BlockScratch<T>::allocate(block_shape_, memory.workspace);
-  d_ = memory.workspace.allocate<T>(boundary);
   if (shape.has_head) {
     vocabulary_slice_ = parameter("wte.weight").slice;
     if (shape.has_embedding)
@@ -67,25 +64,26 @@ Stage<T>::Stage(const Config& config, const StageShape& shape, TensorRank tensor
 
 template <typename T>
 const Parameter& Stage<T>::parameter(const char* name) const {
-  const auto found = std::find_if(parameters_.begin(), parameters_.end(),
+  const auto found = std::find_if(flat_.parameters.begin(), flat_.parameters.end(),
                                   [&](const Parameter& p) { return p.name == name; });
-  CHECK(found != parameters_.end());
+  CHECK(found != flat_.parameters.end());
   return *found;
 }
 
 template <typename T>
 BlockWeights<const T> Stage<T>::block_weights(std::size_t layer) const {
-  return BlockWeights<const T>::at(weights_, parameters_, first_block_ + layer * kBlockParameters);
+  return BlockWeights<const T>::at(weights_, flat_.parameters,
+                                   first_block_ + layer * kBlockParameters);
 }
 
 template <typename T>
 BlockWeights<T> Stage<T>::block_gradients(std::size_t layer) {
-  return BlockWeights<T>::at(gradients_, parameters_, first_block_ + layer * kBlockParameters);
+  return BlockWeights<T>::at(gradients_, flat_.parameters, first_block_ + layer * kBlockParameters);
 }
 
 template <typename T>
 void Stage<T>::zero_gradients() {
-  std::fill_n(gradients_, count_, T{0});
+  std::fill_n(gradients_, flat_.count, T{0});
   if (d_tied_ != nullptr) std::fill_n(d_tied_, vocabulary_slice_.local_count(), T{0});
 }
 
@@ -163,23 +161,28 @@ double Stage<T>::head(const Slot& slot, const Microbatch& microbatch, T loss_sca
 }
 
 template <typename T>
-const T* Stage<T>::backward(int slot_index, const Microbatch& microbatch, const T* d_output) {
+void Stage<T>::swap_input(int slot_index, T*& buffer) {
+  Slot& slot = slots_[static_cast<std::size_t>(slot_index)];
+  std::swap(slot.x.front(), buffer);
+  slot.blocks.front().x = slot.x.front();
+}
+
+template <typename T>
+void Stage<T>::backward(int slot_index, const Microbatch& microbatch, T* d) {
   const Slot& slot = slots_[static_cast<std::size_t>(slot_index)];
-  std::copy_n(shape_.has_head ? slot.d_output : d_output, boundary_count(), d_);
   for (std::size_t layer = slot.blocks.size(); layer-- > 0;) {
     block_backward<T>(block_shape_, block_weights(layer), slot.blocks[layer],
-                      block_gradients(layer), scratch_, d_, tensor_, threads_);
+                      block_gradients(layer), scratch_, d, tensor_, threads_);
   }
-  if (!shape_.has_embedding) return d_;
+  if (!shape_.has_embedding) return;
   const Parameter& table = parameter("wte.weight");
   kernels::embedding_backward<T>({.batch = block_shape_.batch,
                                   .time = block_shape_.time,
                                   .channels = block_shape_.channels,
                                   .first_row = table.slice.begin,
                                   .rows = table.slice.end - table.slice.begin},
-                                 microbatch.tokens, d_, gradients_ + table.offset,
+                                 microbatch.tokens, d, gradients_ + table.offset,
                                  gradients_ + parameter("wpe.weight").offset, threads_);
-  return nullptr;
 }
 
 template <typename T>
@@ -187,6 +190,12 @@ void Stage<T>::fold_tied_gradient() {
   if (d_tied_ == nullptr) return;
   kernels::add(gradients_ + parameter("wte.weight").offset, static_cast<const T*>(d_tied_),
                vocabulary_slice_.local_count(), threads_);
+}
+
+template <typename T>
+std::uint64_t Stage<T>::tied_fingerprint() const {
+  const Parameter& table = parameter("wte.weight");
+  return fingerprint(weights_ + table.offset, sizeof(T), 0, table.slice.local_count());
 }
 
 template class Stage<float>;

@@ -42,19 +42,19 @@ struct Memory {
 template <typename T>
 class Stage {
  public:
-  // slots: microbatches in flight at most. The flat buffers of parameters and gradients have
-  // padded_count(multiple) elements, the tail unused.
+  // slots: microbatches in flight at most. multiple: as in flat_layout().
   Stage(const Config& config, const StageShape& shape, TensorRank tensor_rank,
         comm::Communicator* tensor, BatchShape batch, int slots, std::int64_t multiple,
         kernels::Threads threads, Memory& memory);
 
-  [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
+  [[nodiscard]] const FlatLayout& flat() const { return flat_; }
+  [[nodiscard]] const std::vector<Parameter>& parameters() const { return flat_.parameters; }
   [[nodiscard]] T* weights() { return weights_; }
   [[nodiscard]] const T* weights() const { return weights_; }
   [[nodiscard]] T* gradients() { return gradients_; }
-  [[nodiscard]] std::int64_t count() const {
-    return count_;
-  }  // of the flat buffers, padding included
+  [[nodiscard]] const std::vector<Unit>& units() const { return flat_.units; }
+  // Of the flat buffers, padding included.
+  [[nodiscard]] std::int64_t count() const { return flat_.count; }
   [[nodiscard]] const StageShape& shape() const { return shape_; }
   [[nodiscard]] std::int64_t boundary_count() const {
     return block_shape_.rows() * block_shape_.channels;
@@ -64,6 +64,9 @@ class Stage {
 
   // Where the previous stage's output is received: [rows, C].
   [[nodiscard]] T* input(int slot) { return slots_[static_cast<std::size_t>(slot)].x.front(); }
+  // Makes `buffer` the slot's input and hands back the former one: an input that was received aside
+  // moves in without a copy.
+  void swap_input(int slot, T*& buffer);
   // What the next stage needs: [rows, C], valid until the slot's next forward.
   [[nodiscard]] const T* output(int slot) const {
     return slots_[static_cast<std::size_t>(slot)].x.back();
@@ -74,15 +77,21 @@ class Stage {
   // gradient of the stage's last block output, scaled by loss_scale (one over the number of targets
   // of the whole batch).
   double forward(int slot, const Microbatch& microbatch, T loss_scale, Mode mode);
-  // d_output: [rows, C] from the next stage, null on the last. Returns the gradient of the stage's
-  // input
-  // ([rows, C], null on the first stage), valid until the next backward of any slot.
-  const T* backward(int slot, const Microbatch& microbatch, const T* d_output);
+  // Last stage: the gradient of its output that forward left.
+  [[nodiscard]] T* output_gradient(int slot) {
+    return slots_[static_cast<std::size_t>(slot)].d_output;
+  }
+  // d: [rows, C], the gradient of the stage's output (on the last stage output_gradient(slot));
+  // becomes the gradient of its input. Gradients of weights are accumulated.
+  void backward(int slot, const Microbatch& microbatch, T* d);
 
   // Adds the head's share of the tied table's gradient; call once after the last backward of a
   // step. On a pipeline of one stage both shares live here; on a longer one they meet by
   // Parallel::tie().
   void fold_tied_gradient();
+
+  // Of the bits of this rank's slice of the tied table (tensor.h).
+  [[nodiscard]] std::uint64_t tied_fingerprint() const;
 
   // The logits of the last forward in evaluation mode: [rows, columns of this tensor rank].
   [[nodiscard]] const T* logits() const { return logits_; }
@@ -109,14 +118,12 @@ class Stage {
   comm::Communicator* tensor_;
   BlockShape block_shape_;
   kernels::Threads threads_;
-  std::vector<Parameter> parameters_;
-  std::int64_t count_ = 0;
+  FlatLayout flat_;
   T* weights_ = nullptr;
   T* gradients_ = nullptr;
   std::size_t first_block_ = 0;  // index into parameters_
   std::vector<Slot> slots_;
   BlockScratch<T> scratch_;
-  T* d_ = nullptr;  // gradient flowing down: [rows, C]
 
   // Last stage only.
   Slice vocabulary_slice_;
@@ -129,10 +136,5 @@ class Stage {
   T* row_stats_ = nullptr;  // [4, rows]: max, sum of exponentials, target logit, loss
   T* d_norm_ = nullptr;
 };
-
-// The least multiple of `multiple` that is not below `count`.
-[[nodiscard]] constexpr std::int64_t padded_count(std::int64_t count, std::int64_t multiple) {
-  return (count + multiple - 1) / multiple * multiple;
-}
 
 }  // namespace sinew::model

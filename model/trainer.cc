@@ -7,9 +7,12 @@
 #include <cmath>
 #include <thread>
 
+#include "model/agree.h"
 #include "model/checkpoint.h"
 #include "model/data.h"
 #include "model/gather.h"
+#include "model/initialize.h"
+#include "model/metrics_file.h"
 #include "model/report.h"
 #include "model/runner.h"
 #include "sched/base/check.h"
@@ -21,6 +24,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Steps between comparisons of the tied copies: rare enough to cost nothing, often enough to find a
+// drift before a run is lost.
+constexpr std::int64_t kTiedCheckSteps = 64;
+
 kernels::Threads choose_threads(int wanted, int world, std::unique_ptr<kernels::ThreadPool>& pool) {
   int count = wanted;
   if (count == 0)
@@ -30,7 +37,7 @@ kernels::Threads choose_threads(int wanted, int world, std::unique_ptr<kernels::
 }
 
 int total_parameters(const Config& config) {
-  return static_cast<int>(stage_parameters(config, {0, config.layers, true, true}, {}).size());
+  return static_cast<int>(whole_parameters(config).size());
 }
 
 template <typename T>
@@ -49,15 +56,11 @@ class TrainerOf final : public Trainer {
                    total_parameters(plan.config), threads_, memory_),
         rate_{plan.options.lr, plan.options.min_lr, plan.options.warmup, plan.options.steps} {
     const TrainOptions& o = plan_.options;
-    if (!o.data.empty()) {
-      tokens_ = std::make_unique<Tokens>(o.data);
-      dataset_ = std::make_unique<Dataset>(*tokens_, o.seq, plan_.config.vocabulary, o.seed,
-                                           o.validation_fraction);
-    }
+    if (!o.data.empty()) agree(world, [&] { open_data(); });
     if (!o.resume.empty()) {
       resume(o.resume);
     } else if (!o.init.empty()) {
-      load_weights(o.init, stage_);
+      agree(world, [&] { load_weights(o.init, stage_); });
     } else {
       initialize_weights(o.seed, stage_);
     }
@@ -67,42 +70,45 @@ class TrainerOf final : public Trainer {
 
   StepMetrics step() override {
     CHECK(dataset_ != nullptr);
+    const auto begin = Clock::now();
     const std::int64_t time = plan_.options.seq;
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(plan_.replica_batch * time));
     std::vector<std::int32_t> targets(tokens.size());
     const std::int64_t first = sequences_ + plan_.replica_batch * parallel_.coordinates().dp;
-    for (std::int64_t i = 0; i < plan_.replica_batch; ++i) {
-      dataset_->training(first + i, tokens.data() + i * time, targets.data() + i * time);
-    }
-    return run_step(tokens, targets);
+    read_data([&] {
+      for (std::int64_t i = 0; i < plan_.replica_batch; ++i)
+        dataset_->training(first + i, tokens.data() + i * time, targets.data() + i * time);
+    });
+    return run_step(tokens, targets, begin);
   }
 
   StepMetrics step_on(const std::int32_t* tokens, const std::int32_t* targets) override {
     const std::int64_t count = plan_.replica_batch * plan_.options.seq;
     const std::int64_t begin = count * parallel_.coordinates().dp;
     return run_step({tokens + begin, tokens + begin + count},
-                    {targets + begin, targets + begin + count});
+                    {targets + begin, targets + begin + count}, Clock::now());
   }
 
   double validate() override;
   void save(const std::string& directory) override {
-    const TrainingState state{.step = step_,
-                              .optimizer_steps = optimizer_.steps_taken(),
-                              .sequences = sequences_,
-                              .seed = plan_.options.seed,
-                              .config = plan_.config,
-                              .dtype = plan_.options.dtype};
+    check_tied_copies();
+    TrainingState state;
+    state.step = step_;
+    state.optimizer_steps = optimizer_.steps_taken();
+    state.sequences = sequences_;
+    state.seed = plan_.options.seed;
+    state.config = plan_.config;
+    state.dtype = plan_.options.dtype;
     save_checkpoint(directory, state, stage_, optimizer_, parallel_);
   }
   sched::Timeline timeline() override;
   Summary summary() override;
 
   Tensors gather_weights() override {
-    return gather<T>(plan_, stage_, parallel_, stage_.weights(), 0, stage_.count());
+    return gather<T>(plan_.config, stage_, optimizer_, parallel_, stage_.weights());
   }
   Tensors gather_gradients() override {
-    return gather<T>(plan_, stage_, parallel_, stage_.gradients(), optimizer_.shard_begin(),
-                     optimizer_.shard_count());
+    return gather<T>(plan_.config, stage_, optimizer_, parallel_, stage_.gradients());
   }
 
  private:
@@ -125,14 +131,21 @@ class TrainerOf final : public Trainer {
     return list;
   }
 
+  void open_data();
+  // Runs `read`, which copies from the data; where a token may be none of the model's, all ranks
+  // learn of it.
+  template <typename Read>
+  void read_data(Read&& read);
   StepMetrics run_step(const std::vector<std::int32_t>& tokens,
-                       const std::vector<std::int32_t>& targets);
+                       const std::vector<std::int32_t>& targets, Clock::time_point begin);
   // Positions with a target, over all replicas.
   std::int64_t count_targets(const std::vector<std::int32_t>& targets);
   // Sum over all replicas of the last stages' losses, in the order of the batch, the same bits on
   // all ranks.
   double sum_losses(const std::vector<double>& losses);
   void resume(const std::string& directory);
+  // Throws Error on every rank unless the two copies of the tied table hold the same bits.
+  void check_tied_copies();
 
   TrainPlan plan_;
   std::unique_ptr<kernels::ThreadPool> pool_;
@@ -150,14 +163,32 @@ class TrainerOf final : public Trainer {
   double last_loss_ = 0;
   double last_validation_loss_ = -1;
   std::vector<double> step_seconds_;
-  TrafficCount traffic_;
+  Traffic traffic_;
 };
 
 template <typename T>
+void TrainerOf<T>::open_data() {
+  const TrainOptions& o = plan_.options;
+  tokens_ = std::make_unique<Tokens>(o.data);
+  dataset_ = std::make_unique<Dataset>(*tokens_, o.seq, plan_.config.vocabulary, o.seed,
+                                       o.validation_fraction);
+}
+
+template <typename T>
+template <typename Read>
+void TrainerOf<T>::read_data(Read&& read) {
+  if (tokens_->token_limit() <= plan_.config.vocabulary) {
+    read();
+  } else {
+    agree(parallel_.world(), read);
+  }
+}
+
+template <typename T>
 StepMetrics TrainerOf<T>::run_step(const std::vector<std::int32_t>& tokens,
-                                   const std::vector<std::int32_t>& targets) {
-  traffic_.add(parallel_, -1);
-  const auto begin = Clock::now();
+                                   const std::vector<std::int32_t>& targets,
+                                   Clock::time_point begin) {
+  traffic_.add_counters(parallel_, -1);
   const std::int64_t count = count_targets(targets);
   const auto scale = static_cast<T>(count > 0 ? 1.0 / static_cast<double>(count) : 0.0);
   const std::vector<Microbatch> list = microbatches(tokens, targets);
@@ -168,7 +199,7 @@ StepMetrics TrainerOf<T>::run_step(const std::vector<std::int32_t>& tokens,
   StepMetrics metrics;
   metrics.lr = rate_.at(step_);
   const StepReport report = optimizer_.step(metrics.lr);
-  traffic_.add(parallel_, +1);
+  traffic_.add_counters(parallel_, +1);
   const double total = sum_losses(losses);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
 
@@ -186,6 +217,7 @@ StepMetrics TrainerOf<T>::run_step(const std::vector<std::int32_t>& tokens,
     metrics.note = fmt::format("step skipped: the gradient of {} is not finite (first on rank {})",
                                report.bad_tensor, report.bad_rank);
   }
+  if (step_ % kTiedCheckSteps == 0) check_tied_copies();
   return metrics;
 }
 
@@ -221,11 +253,13 @@ double TrainerOf<T>::validate() {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(rounds * plan_.microbatch.batch * time),
                                    0);
   std::vector<std::int32_t> targets(tokens.size(), -1);  // windows past the last one have no loss
-  for (std::int64_t i = 0; i < rounds * plan_.microbatch.batch; ++i) {
-    const std::int64_t window = i * plan_.options.dp + parallel_.coordinates().dp;
-    if (window < windows)
-      dataset_->validation(window, tokens.data() + i * time, targets.data() + i * time);
-  }
+  read_data([&] {
+    for (std::int64_t i = 0; i < rounds * plan_.microbatch.batch; ++i) {
+      const std::int64_t window = i * plan_.options.dp + parallel_.coordinates().dp;
+      if (window < windows)
+        dataset_->validation(window, tokens.data() + i * time, targets.data() + i * time);
+    }
+  });
   const std::vector<Microbatch> list = microbatches(tokens, targets);
   std::vector<double> losses(list.size(), 0.0);
   runner_.evaluate(list, losses);
@@ -236,23 +270,44 @@ double TrainerOf<T>::validate() {
 
 template <typename T>
 void TrainerOf<T>::resume(const std::string& directory) {
-  const CheckpointPaths paths = find_checkpoint(directory);
-  const TrainingState state = read_state(paths);
-  Config named = state.config;
-  named.name = plan_.config.name;
-  if (named != plan_.config) {
-    throw UsageError(fmt::format("checkpoint '{}' holds model {}, not {}", directory,
-                                 to_json(state.config), to_json(plan_.config)));
-  }
-  if (state.seed != plan_.options.seed) {
-    throw UsageError(fmt::format("checkpoint '{}' was made with seed {}, not {}", directory,
-                                 state.seed, plan_.options.seed));
-  }
-  load_weights(paths.model, stage_);
-  load_optimizer(paths, stage_, optimizer_);
+  CheckpointPaths paths;
+  TrainingState state;
+  agree(parallel_.world(), [&] {
+    paths = find_checkpoint(directory);
+    state = read_state(paths);
+    Config named = state.config;
+    named.name = plan_.config.name;
+    if (named != plan_.config) {
+      throw UsageError(fmt::format("checkpoint '{}' holds model {}, not {}", directory,
+                                   to_json(state.config), to_json(plan_.config)));
+    }
+    if (state.seed != plan_.options.seed) {
+      throw UsageError(fmt::format("checkpoint '{}' was made with seed {}, not {}", directory,
+                                   state.seed, plan_.options.seed));
+    }
+  });
+  load_checkpoint(paths, state, stage_, optimizer_, parallel_);
   optimizer_.set_steps_taken(state.optimizer_steps);
   step_ = state.step;
   sequences_ = state.sequences;
+}
+
+template <typename T>
+void TrainerOf<T>::check_tied_copies() {
+  if (parallel_.pipeline() == nullptr) return;
+  std::int32_t differ = 0;
+  if (parallel_.tie() != nullptr) {
+    const std::uint64_t mine = stage_.tied_fingerprint();
+    std::uint64_t both[2];
+    parallel_.tie()->all_gather(&mine, both, 1, DType::kI64);
+    differ = both[0] != both[1] ? 1 : 0;
+  }
+  max_over(&parallel_.world(), &differ, 1, DType::kI32);
+  if (differ != 0)
+    throw Error(
+        fmt::format("after step {} the first and the last stage's copies of the tied token "
+                    "table differ",
+                    step_));
 }
 
 template <typename T>
@@ -271,11 +326,11 @@ Summary TrainerOf<T>::summary() {
   summary.step_ms_median = median * 1e3;
   summary.tokens_per_s =
       median > 0 ? static_cast<double>(plan_.options.batch * plan_.options.seq) / median : 0;
-  const Measured measured{.peak_live = runner_.peak_live(),
-                          .steps = static_cast<std::int64_t>(step_seconds_.size()),
+  const Measured measured{.steps = static_cast<std::int64_t>(step_seconds_.size()),
                           .step_s = median,
+                          .peak_live = runner_.peak_live(),
                           .traffic = traffic_};
-  summary.compared = compare<T>(plan_, stage_, parallel_, memory_, measured);
+  summary.compared = compare<T>(plan_, stage_, parallel_, memory_, measured, threads_);
   return summary;
 }
 

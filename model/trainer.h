@@ -17,6 +17,7 @@
 #include "model/optimizer.h"
 #include "sched/pipeline/schedule.h"
 #include "sched/plan/grid.h"
+#include "sched/plan/run_shape.h"
 #include "sched/timeline.h"
 
 namespace sinew::model {
@@ -63,6 +64,7 @@ struct TrainPlan {
   TrainOptions options;  // with all defaults filled in
   Config config;
   sched::Grid grid;
+  sched::RunShape run;  // the same to the planner's formulas
   sched::PipeSchedule schedule;
   BatchShape microbatch;           // of one rank's microbatch
   std::int64_t replica_batch = 0;  // sequences of one data-parallel replica and step

@@ -1,0 +1,180 @@
+// The small side of a checkpoint: its directory, state.json and the name of the newest one.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+
+#include "model/checkpoint.h"
+#include "model/shared_output.h"
+#include "sched/base/error.h"
+#include "sched/base/text.h"
+
+namespace sinew::model {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::string_view kStepPrefix = "step-";
+
+// The step of a name "step-00000100"; nothing else is a checkpoint's name.
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  name.remove_prefix(kStepPrefix.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  const bool whole = error == std::errc() && end == name.data() + name.size() && step >= 0;
+  return whole ? std::optional(step) : std::nullopt;
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// The highest step in the directory, for one whose `latest` was not copied along.
+std::optional<std::int64_t> highest_step(const std::string& directory) {
+  std::optional<std::int64_t> highest;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const auto step = step_of(entry.path().filename().string());
+    if (step && (!highest || *step > *highest)) highest = step;
+  }
+  return highest;
+}
+
+std::string damaged(const std::string& where, const std::string& what) {
+  return fmt::format("checkpoint file '{}' is damaged: {}", where, what);
+}
+
+// Both names change in one step, so that no moment lacks a checkpoint under `target`.
+void exchange(const std::string& partial, const std::string& target) {
+  constexpr unsigned kExchange = 2;  // RENAME_EXCHANGE
+  const long result =
+      ::syscall(SYS_renameat2, AT_FDCWD, partial.c_str(), AT_FDCWD, target.c_str(), kExchange);
+  if (result != 0)
+    throw Error(
+        fmt::format("checkpoint '{}' cannot be replaced: {}", target, std::strerror(errno)));
+}
+
+std::map<std::string, std::uint64_t> parse_fingerprints(const json& document,
+                                                        const std::string& where) {
+  std::map<std::string, std::uint64_t> fingerprints;
+  if (!document.is_object()) throw UsageError(damaged(where, "fingerprints are no object"));
+  for (const auto& [name, value] : document.items()) {
+    const std::string text = value.is_string() ? value.get<std::string>() : "";
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
+    if (text.size() != 16 || error != std::errc() || end != text.data() + text.size())
+      throw UsageError(damaged(where, "a fingerprint is not 16 hexadecimal digits"));
+    fingerprints[name] = number;
+  }
+  return fingerprints;
+}
+
+}  // namespace
+
+std::string step_path(const std::string& directory, std::int64_t step) {
+  return fmt::format("{}/{}{:08}", directory, kStepPrefix, step);
+}
+
+void publish_checkpoint(const std::string& directory, const std::string& partial,
+                        std::int64_t step) {
+  const std::string target = step_path(directory, step);
+  flush_directory(partial);
+  if (fs::exists(target)) {
+    exchange(partial, target);
+    fs::remove_all(partial);
+  } else {
+    fs::rename(partial, target);
+  }
+  const std::string latest = directory + "/latest";
+  write_text(latest + ".partial", fs::path(target).filename().string() + "\n");
+  fs::rename(latest + ".partial", latest);
+  flush_directory(directory);
+}
+
+CheckpointPaths find_checkpoint(const std::string& directory) {
+  std::string base = directory;
+  if (!fs::exists(base + "/state.json")) {
+    auto step = step_of(trim(read_text(directory + "/latest")));
+    if (!step) step = highest_step(directory);
+    if (!step)
+      throw UsageError(
+          fmt::format("'{}' holds no checkpoint: no state.json, no latest and no {}N "
+                      "directory in it",
+                      directory, kStepPrefix));
+    base = step_path(directory, *step);
+  }
+  CheckpointPaths paths{base + "/model.safetensors", base + "/optimizer.safetensors",
+                        base + "/state.json"};
+  for (const std::string& path : {paths.model, paths.optimizer, paths.state}) {
+    if (!fs::exists(path))
+      throw UsageError(fmt::format("checkpoint '{}' is damaged: '{}' is missing", base, path));
+  }
+  return paths;
+}
+
+std::string print_state(const TrainingState& state) {
+  json fingerprints = json::object();
+  for (const auto& [name, value] : state.fingerprints)
+    fingerprints[name] = fmt::format("{:016x}", value);
+  const json document = {
+      {"step", state.step},           {"optimizer_steps", state.optimizer_steps},
+      {"sequences", state.sequences}, {"seed", state.seed},
+      {"dtype", state.dtype},         {"model", json::parse(to_json(state.config))},
+      {"fingerprints", fingerprints},
+  };
+  return document.dump(2) + "\n";
+}
+
+TrainingState parse_state(std::string_view json_text, const std::string& where) {
+  const json document = json::parse(json_text, nullptr, false);
+  if (document.is_discarded() || !document.is_object())
+    throw UsageError(damaged(where, "no JSON object"));
+  const auto number = [&](const char* key) {
+    if (!document.contains(key) || !document[key].is_number_unsigned())
+      throw UsageError(damaged(where, fmt::format("'{}' is missing or not a whole number", key)));
+    return document[key].get<std::uint64_t>();
+  };
+  const auto count = [&](const char* key) {
+    const std::uint64_t value = number(key);
+    if (value > static_cast<std::uint64_t>(INT64_MAX))
+      throw UsageError(damaged(where, fmt::format("'{}' is out of range", key)));
+    return static_cast<std::int64_t>(value);
+  };
+  for (const char* key : {"model", "dtype", "fingerprints"}) {
+    if (!document.contains(key)) throw UsageError(damaged(where, fmt::format("no '{}'", key)));
+  }
+  if (!document["dtype"].is_string()) throw UsageError(damaged(where, "'dtype' is no text"));
+  TrainingState state;
+  state.step = count("step");
+  state.optimizer_steps = count("optimizer_steps");
+  state.sequences = count("sequences");
+  state.seed = number("seed");
+  state.dtype = document["dtype"].get<std::string>();
+  state.config =
+      parse_config(document["model"].dump(-1, ' ', false, json::error_handler_t::replace), where);
+  state.fingerprints = parse_fingerprints(document["fingerprints"], where);
+  return state;
+}
+
+TrainingState read_state(const CheckpointPaths& paths) {
+  return parse_state(read_text(paths.state), paths.state);
+}
+
+}  // namespace sinew::model

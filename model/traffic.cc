@@ -1,0 +1,116 @@
+#include "model/traffic.h"
+
+#include <utility>
+
+namespace sinew::model {
+
+namespace {
+
+using sched::Pattern;
+
+constexpr std::array<std::string_view, kGroups> kNames = {"tensor", "pipeline", "tied table",
+                                                          "data"};
+
+constexpr std::array kCounted = {
+    std::pair{sched::Collective::kAllReduce, Pattern::kAllReduce},
+    std::pair{sched::Collective::kReduceScatter, Pattern::kReduceScatter},
+    std::pair{sched::Collective::kAllGather, Pattern::kAllGather},
+};
+
+const comm::Communicator* communicator_of(const Parallel& parallel, Group group) {
+  switch (group) {
+    case Group::kTensor:
+      return parallel.tensor();
+    case Group::kPipeline:
+      return parallel.pipeline();
+    case Group::kTie:
+      return parallel.tie();
+    case Group::kData:
+      return parallel.data();
+  }
+  __builtin_unreachable();
+}
+
+Amount amount_of(const comm::Counter& counter, int sign) {
+  return {sign * counter.calls, sign * counter.payload_bytes,
+          sign * static_cast<double>(counter.sent_bytes)};
+}
+
+Group group_of(const sched::Traffic& traffic) {
+  if (traffic.axis == sched::Axis::kTp) return Group::kTensor;
+  if (traffic.axis == sched::Axis::kDp) return Group::kData;
+  return traffic.pattern == Pattern::kMessage ? Group::kPipeline : Group::kTie;
+}
+
+// Calls of one collective on arrays of `elements` each.
+Amount collective(Pattern pattern, std::int64_t calls, std::int64_t elements, int element_bytes,
+                  int ranks) {
+  const std::int64_t bytes = elements * element_bytes;
+  const double sent = pattern == Pattern::kAllReduce
+                          ? sum_sent_bytes(bytes, ranks)
+                          : static_cast<double>(bytes) * (ranks - 1) / ranks;
+  return {calls, calls * bytes, static_cast<double>(calls) * sent};
+}
+
+}  // namespace
+
+std::string_view name_of(Group group) { return kNames[static_cast<std::size_t>(group)]; }
+
+Amount& Amount::operator+=(const Amount& other) {
+  calls += other.calls;
+  payload_bytes += other.payload_bytes;
+  sent_bytes += other.sent_bytes;
+  return *this;
+}
+
+Amount& Traffic::at(Group group, Pattern pattern) {
+  return amounts_[static_cast<std::size_t>(group)][static_cast<std::size_t>(pattern)];
+}
+
+const Amount& Traffic::at(Group group, Pattern pattern) const {
+  return amounts_[static_cast<std::size_t>(group)][static_cast<std::size_t>(pattern)];
+}
+
+void Traffic::add_counters(const Parallel& parallel, int sign) {
+  for (std::size_t i = 0; i < kGroups; ++i) {
+    const auto group = static_cast<Group>(i);
+    const comm::Communicator* communicator = communicator_of(parallel, group);
+    if (communicator == nullptr) continue;
+    const comm::Counters& counters = communicator->counters();
+    for (const auto& [op, pattern] : kCounted)
+      at(group, pattern) += amount_of(counters.collective[static_cast<std::size_t>(op)], sign);
+    at(group, Pattern::kMessage) += amount_of(counters.send, sign);
+  }
+}
+
+Traffic predict_traffic(const sched::RunShape& run, const sched::PipeSchedule& schedule,
+                        const sched::PerAxis& coordinates, const FlatLayout& flat,
+                        std::int64_t model_parameters) {
+  Traffic traffic;
+  for (const sched::Traffic& t : sched::traffic_of(run, schedule, coordinates.pp, coordinates.tp)) {
+    const Group group = group_of(t);
+    Amount& amount = traffic.at(group, t.pattern);
+    if (t.pattern == Pattern::kMessage) {
+      const std::int64_t bytes = t.calls * t.elements * t.element_bytes;
+      amount += {t.calls, bytes, static_cast<double>(bytes)};
+    } else if (group == Group::kData && run.zero != sched::Zero::kNone) {
+      for (const Unit& unit : flat.units)
+        amount += collective(t.pattern, t.calls, unit.count, t.element_bytes, t.ranks);
+    } else {
+      amount += collective(t.pattern, t.calls, t.elements, t.element_bytes, t.ranks);
+    }
+  }
+  constexpr int kScalarBytes = 8;
+  const auto add_sum = [&](Group group, int ranks, std::int64_t elements) {
+    if (ranks > 1)
+      traffic.at(group, Pattern::kAllReduce) +=
+          collective(Pattern::kAllReduce, 1, elements, kScalarBytes, ranks);
+  };
+  add_sum(Group::kTensor, run.sizes.tp, model_parameters);
+  add_sum(Group::kPipeline, run.sizes.pp, model_parameters);
+  if (run.zero != sched::Zero::kNone) add_sum(Group::kData, run.sizes.dp, model_parameters);
+  add_sum(Group::kData, run.sizes.dp, 1);
+  return traffic;
+}
+
+}  // namespace sinew::model

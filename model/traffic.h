@@ -1,0 +1,52 @@
+// Traffic: what a rank's communicators move in training steps, counted and by formula.
+//
+// Never does: move anything. Threads: one rank, one thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "model/layout.h"
+#include "model/parallel.h"
+#include "sched/plan/run_shape.h"
+#include "sched/plan/volume.h"
+
+namespace sinew::model {
+
+// The groups of Parallel that training steps use.
+enum class Group : std::uint8_t { kTensor, kPipeline, kTie, kData };
+inline constexpr std::size_t kGroups = 4;
+[[nodiscard]] std::string_view name_of(Group group);
+
+// Sums over calls; for messages, over those this rank sent.
+struct Amount {
+  std::int64_t calls = 0;
+  std::int64_t payload_bytes = 0;  // of the calls' whole arrays
+  double sent_bytes = 0;           // by this rank
+  Amount& operator+=(const Amount& other);
+  friend bool operator==(const Amount&, const Amount&) = default;
+};
+
+// By group and pattern.
+class Traffic {
+ public:
+  [[nodiscard]] Amount& at(Group group, sched::Pattern pattern);
+  [[nodiscard]] const Amount& at(Group group, sched::Pattern pattern) const;
+  // Adds (sign +1) or takes away (-1) what the communicators have counted so far: the two around a
+  // step leave the step's.
+  void add_counters(const Parallel& parallel, int sign);
+
+ private:
+  std::array<std::array<Amount, 4>, kGroups> amounts_;
+};
+
+// One step of this rank by formula: sched/plan/volume.h's, and what it leaves out: the sums of the
+// gradient norm over tensor, pipeline and (ZeRO) data ranks, the sum of the number of targets over
+// data ranks. With ZeRO the arrays over data ranks are cut into `flat`'s units, padding included.
+[[nodiscard]] Traffic predict_traffic(const sched::RunShape& run,
+                                      const sched::PipeSchedule& schedule,
+                                      const sched::PerAxis& coordinates, const FlatLayout& flat,
+                                      std::int64_t model_parameters);
+
+}  // namespace sinew::model
