@@ -1,0 +1,26 @@
+// Other libraries' GEMM, for comparison in the same run: OpenBLAS, BLIS and oneDNN, each loaded
+// from the system when it is installed. Loaded at run time, because two of them export the same
+// names.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/gemm.h"
+
+namespace sinew::bench {
+
+class GemmBaseline {
+ public:
+  virtual ~GemmBaseline() = default;
+  [[nodiscard]] virtual std::string name() const = 0;
+  // C = op(A) op(B), row-major, shapes and strides below 2^31.
+  virtual void run(const kernels::GemmShape& shape, const float* a, const float* b, float* c) = 0;
+};
+
+// Those found on this machine, set to use `threads` threads.
+[[nodiscard]] std::vector<std::unique_ptr<GemmBaseline>> find_gemm_baselines(int threads);
+
+}  // namespace sinew::bench
