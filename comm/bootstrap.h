@@ -1,0 +1,46 @@
+// Bootstrap: how ranks that cannot yet reach each other exchange small blobs (addresses, segment names) while
+// a communicator is set up. MPI, threads of one process and an existing communicator are implementations.
+//
+// Never does: move a byte of a collective.
+// Threads: one bootstrap per rank, one thread at a time.
+// Every exchange is collective and bounded by the bootstrap's deadline; a late or failed rank is comm::Error.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace sinew::comm {
+
+class Bootstrap {
+ public:
+  virtual ~Bootstrap() = default;
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int world() const = 0;
+
+  // all: [world][mine.size()] bytes in rank order. Every rank passes the same size.
+  virtual void all_gather(std::span<const std::byte> mine, std::byte* all) = 0;
+
+  template <typename Blob>
+  [[nodiscard]] std::vector<Blob> exchange(const Blob& mine) {
+    static_assert(std::is_trivially_copyable_v<Blob>);
+    std::vector<Blob> all(static_cast<std::size_t>(world()));
+    all_gather(std::as_bytes(std::span(&mine, 1)), reinterpret_cast<std::byte*>(all.data()));
+    return all;
+  }
+};
+
+// All of MPI_COMM_WORLD. Initialises MPI when it is not, and then finalises it at exit unless a communicator
+// failed. Throws Error when the launcher and this binary disagree about MPI.
+[[nodiscard]] std::unique_ptr<Bootstrap> mpi_bootstrap(double timeout_s);
+// After a failure peers may be gone, and MPI_Finalize would wait for them: leave it out at exit.
+void mpi_skip_finalize();
+
+// `world` threads of this process: rank r uses element r of the result.
+[[nodiscard]] std::vector<std::unique_ptr<Bootstrap>> thread_bootstraps(int world, double timeout_s);
+
+}  // namespace sinew::comm
