@@ -1,0 +1,256 @@
+#include "comm/executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "kernels/reduce.h"
+#include "sched/base/check.h"
+
+namespace sinew::comm {
+
+namespace {
+
+// How many unfinished steps are looked at before going back to the first: bounds the cost of one pass when a
+// program is long, and leaves far more than two in flight.
+constexpr std::size_t kWindow = 256;
+
+}  // namespace
+
+void Execution::start(const Work& work) {
+  CHECK_EQ(remaining_, 0U);
+  CHECK_LE(transport_.traits().credits, kMaxCredits);
+  work_ = work;
+  element_bytes_ = static_cast<std::int64_t>(size_of(work.dtype));
+  first_ = 0;
+  sent_bytes_ = 0;
+  fault_ = {};
+  place_chunks();
+  place_scratch();
+  const Plan& plan = *work.plan;
+  states_.resize(plan.steps.size());
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const PlanStep& step = plan.steps[i];
+    State& state = states_[i];
+    state.source = address(step.source);
+    state.target = address(step.target);
+    state.size = size_of_slots(step.source, step.chunks);
+    state.issued = state.done = state.used = 0;
+    state.oldest = state.newest = 0;
+    state.opened = state.complete = false;
+  }
+  remaining_ = plan.steps.size();
+}
+
+// chunk_start: block after block, in each block partition(count, C, i).
+void Execution::place_chunks() {
+  const sched::Contract& contract = work_.plan->contract;
+  const int per_block = contract.chunks_per_block;
+  const std::int64_t quotient = work_.count / per_block;
+  const std::int64_t remainder = work_.count % per_block;
+  chunk_start_.resize(static_cast<std::size_t>(contract.chunks()) + 1);
+  std::int64_t* at = chunk_start_.data();
+  std::int64_t start = 0;
+  *at++ = 0;
+  for (int block = 0; block < contract.blocks(); ++block) {
+    for (int i = 0; i < per_block; ++i) {
+      start += (quotient + (i < remainder ? 1 : 0)) * element_bytes_;
+      *at++ = start;
+    }
+  }
+  const std::int64_t own_block = contract.blocks() == 1 ? 0 : work_.plan->rank * work_.count * element_bytes_;
+  input_shift_ = output_shift_ = 0;
+  switch (contract.op) {
+    case sched::Collective::kAllGather:
+    case sched::Collective::kGather: input_shift_ = own_block; break;
+    case sched::Collective::kReduceScatter:
+    case sched::Collective::kScatter: output_shift_ = own_block; break;
+    case sched::Collective::kAllReduce:
+    case sched::Collective::kBroadcast:
+    case sched::Collective::kReduce:
+    case sched::Collective::kAllToAll:
+    case sched::Collective::kBarrier: break;
+  }
+}
+
+void Execution::place_scratch() {
+  const std::vector<std::uint32_t>& chunks = work_.plan->scratch_chunk;
+  scratch_start_.resize(chunks.size() + 1);
+  scratch_start_[0] = 0;
+  for (std::size_t slot = 0; slot < chunks.size(); ++slot) {
+    scratch_start_[slot + 1] = scratch_start_[slot] + chunk_start_[chunks[slot] + 1] - chunk_start_[chunks[slot]];
+  }
+  if (scratch_start_.back() <= scratch_bytes_) return;
+  scratch_bytes_ = scratch_start_.back();
+  scratch_.reset(new std::byte[static_cast<std::size_t>(scratch_bytes_)]);
+}
+
+std::byte* Execution::address(sched::Slot slot) const {
+  switch (slot.space()) {
+    case sched::Space::kInput:  // never written: Plan's steps only read it
+      return const_cast<std::byte*>(static_cast<const std::byte*>(work_.input)) + (chunk_start_[slot.index()] - input_shift_);
+    case sched::Space::kOutput:
+      return static_cast<std::byte*>(work_.output) + (chunk_start_[slot.index()] - output_shift_);
+    case sched::Space::kScratch: return scratch_.get() + scratch_start_[slot.index()];
+  }
+  return nullptr;
+}
+
+std::int64_t Execution::size_of_slots(sched::Slot slot, std::uint16_t chunks) const {
+  const std::vector<std::int64_t>& start = slot.space() == sched::Space::kScratch ? scratch_start_ : chunk_start_;
+  return start[slot.index() + chunks] - start[slot.index()];
+}
+
+Progress Execution::progress() {
+  bool moved = false;
+  const std::size_t count = states_.size();
+  while (first_ < count && states_[first_].complete) ++first_;
+  const std::size_t end = std::min(count, first_ + kWindow);
+  for (std::size_t i = first_; i < end; ++i) {
+    if (states_[i].complete) continue;
+    moved |= advance(i);
+  }
+  if (fault_.kind != Fault::Kind::kNone) return Progress::kFailed;
+  if (remaining_ == 0) return Progress::kDone;
+  return moved ? Progress::kMoved : Progress::kIdle;
+}
+
+std::int64_t Execution::limit(const PlanStep& step, std::int64_t size) const {
+  std::int64_t least = size;
+  const PlanDependence* dependence = work_.plan->dependences.data() + step.first_dependence;
+  for (std::uint16_t i = 0; i < step.dependences; ++i, ++dependence) {
+    const State& earlier = states_[dependence->step];
+    if (earlier.complete) continue;
+    if (dependence->whole || earlier.done == 0) return -1;
+    least = std::min(least, earlier.done);
+  }
+  return least;
+}
+
+// Lanes are FIFO: the messages of this step come after those of the lane's earlier steps.
+bool Execution::my_turn(const PlanStep& step) const {
+  if (step.before == PlanStep::kNone) return true;
+  const State& before = states_[static_cast<std::size_t>(step.before)];
+  return before.opened && before.issued == before.size;
+}
+
+bool Execution::advance(std::size_t index) {
+  const PlanStep& step = work_.plan->steps[index];
+  State& state = states_[index];
+  const std::int64_t until = limit(step, state.size);
+  if (until < 0) return false;
+  switch (step.verb) {
+    case sched::Verb::kSend: return my_turn(step) && advance_send(step, state, until);
+    case sched::Verb::kRecv:
+    case sched::Verb::kRecvReduce: return my_turn(step) && advance_receive(step, state, until);
+    case sched::Verb::kCopy:
+    case sched::Verb::kReduce: return advance_local(step, state, until);
+  }
+  return false;
+}
+
+bool Execution::advance_send(const PlanStep& step, State& state, std::int64_t until) {
+  bool moved = false;
+  if (state.oldest != 0) collect_released(step, state, &moved);
+  while (state.issued < until || !state.opened) {
+    const Sent sent =
+        transport_.send(step.peer, lane_of(step), work_.flag, state.source + state.issued, until - state.issued);
+    if (sent.size_bytes == Sent::kNoCredit) break;
+    moved = true;
+    state.opened = true;
+    state.issued += sent.size_bytes;
+    sent_bytes_ += sent.size_bytes;
+    state.newest = sent.sequence;
+    if (sent.exposed && state.oldest == 0) state.oldest = sent.sequence;
+    if (state.oldest == 0) {
+      state.done = state.issued;
+    } else {
+      state.piece_end[sent.sequence % kMaxCredits] = state.issued;
+    }
+  }
+  if (state.opened && state.issued == state.size && state.oldest == 0) finish(state);
+  return moved;
+}
+
+// Once a message exposes the source, this step's later ones count as done in order with it, copied or not.
+void Execution::collect_released(const PlanStep& step, State& state, bool* moved) {
+  while (transport_.released(step.peer, lane_of(step), state.oldest)) {
+    *moved = true;
+    state.done = state.piece_end[state.oldest % kMaxCredits];
+    if (state.oldest == state.newest) {
+      state.oldest = 0;
+      return;
+    }
+    ++state.oldest;
+  }
+}
+
+bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t until) {
+  bool moved = false;
+  Message message;
+  while ((state.done < until || !state.opened) && transport_.peek(step.peer, lane_of(step), &message)) {
+    if (message.flag != work_.flag) {
+      fail(Fault::Kind::kForeignMessage, step.peer, message.flag);
+      return false;
+    }
+    const std::int64_t size = std::min(message.size_bytes - state.used, until - state.done);
+    if (size > 0) consume(step, state, message, size);
+    moved = true;
+    state.used += size;
+    state.done += size;
+    state.issued = state.done;
+    if (state.used < message.size_bytes) break;
+    state.used = 0;
+    state.opened = true;
+    transport_.release(step.peer, lane_of(step));
+  }
+  if (state.opened && state.done == state.size && state.used == 0) finish(state);
+  return moved;
+}
+
+void Execution::consume(const PlanStep& step, State& state, const Message& message, std::int64_t size) {
+  std::byte* target = state.target + state.done;
+  CHECK(message.data != nullptr);
+  const std::byte* data = message.data + state.used;
+  if (step.verb == sched::Verb::kRecv) {
+    kernels::copy(target, data, size);
+  } else {
+    kernels::reduce(work_.reduce, work_.dtype, target, state.source + state.done, data, size / element_bytes_);
+  }
+}
+
+bool Execution::advance_local(const PlanStep& step, State& state, std::int64_t until) {
+  const std::int64_t size = until - state.done;
+  if (size == 0 && state.done < state.size) return false;
+  std::byte* target = state.target + state.done;
+  const std::byte* source = state.source + state.done;
+  if (size > 0 && step.verb == sched::Verb::kReduce) {
+    kernels::reduce(work_.reduce, work_.dtype, target, target, source, size / element_bytes_);
+  } else if (size > 0 && target != source) {
+    kernels::copy(target, source, size);
+  }
+  state.done += size;
+  if (state.done == state.size) finish(state);
+  return true;
+}
+
+void Execution::finish(State& state) {
+  state.complete = true;
+  state.done = state.size;
+  --remaining_;
+}
+
+void Execution::fail(Fault::Kind kind, int peer, std::uint64_t found) {
+  if (fault_.kind == Fault::Kind::kNone) fault_ = {kind, peer, found};
+}
+
+int Execution::waits_for() const {
+  for (std::size_t i = first_; i < states_.size(); ++i) {
+    const PlanStep& step = work_.plan->steps[i];
+    const bool local = step.verb == sched::Verb::kCopy || step.verb == sched::Verb::kReduce;
+    if (!local && !states_[i].complete && limit(step, states_[i].size) >= 0 && my_turn(step)) return step.peer;
+  }
+  return -1;
+}
+
+}  // namespace sinew::comm

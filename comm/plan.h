@@ -1,0 +1,69 @@
+// Plan: one rank's program, compiled for the executor: flat, with the questions that do not depend on sizes and
+// pointers answered. Cached by (collective, algorithm, root); world and rank are the communicator's.
+//
+// Never does: know counts, types or addresses; run.
+// Threads: const once built.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "sched/collective/registry.h"
+#include "sched/schedule.h"
+
+namespace sinew::comm {
+
+struct PlanDependence {
+  std::uint32_t step;
+  // Whether all of that step must be done. Otherwise both steps touch each byte of the shared place at the same
+  // offset, and the first n bytes of this step need only the first n of that one.
+  bool whole;
+};
+
+struct PlanStep {
+  static constexpr std::int32_t kNone = -1;
+  sched::Verb verb;
+  std::uint8_t lane;
+  std::uint16_t peer;
+  sched::Slot source;
+  sched::Slot target;
+  std::uint16_t chunks;
+  std::uint16_t dependences;
+  std::uint32_t first_dependence;
+  std::int32_t before;  // the previous step of this kind (send or receive) on the same peer and lane
+};
+
+struct Plan {
+  sched::Contract contract;
+  int rank = 0;
+  std::vector<PlanStep> steps;
+  std::vector<PlanDependence> dependences;
+  std::vector<std::uint32_t> scratch_chunk;
+};
+
+// Throws UsageError when the program uses more lanes than transports have.
+[[nodiscard]] Plan compile(const sched::Schedule& schedule, int rank);
+
+class PlanCache {
+ public:
+  PlanCache(int rank, int world) : rank_(rank), world_(world) {}
+  // algorithm: index into sched::algorithms(). Throws UsageError when it refuses this world.
+  [[nodiscard]] const Plan& get(std::uint8_t algorithm, int root) {
+    if (last_ != nullptr && last_algorithm_ == algorithm && last_root_ == root) return *last_;
+    return find(algorithm, root);
+  }
+
+ private:
+  const Plan& find(std::uint8_t algorithm, int root);
+
+  int rank_;
+  int world_;
+  const Plan* last_ = nullptr;
+  std::uint8_t last_algorithm_ = 0;
+  int last_root_ = 0;
+  std::map<std::pair<int, int>, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace sinew::comm

@@ -1,0 +1,169 @@
+#include "comm/roster.h"
+
+#include <fmt/core.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "sched/base/check.h"
+
+namespace sinew::comm {
+
+namespace {
+
+struct ProcessState {
+  bool found = false;
+  char state = ' ';  // as in /proc/PID/stat; Z and X are dead
+  std::uint64_t start_time = 0;
+};
+
+// Field 3 is the state, field 22 the start time in ticks since boot; the name in between may hold blanks.
+ProcessState read_process(int pid) {
+  ProcessState result;
+  std::FILE* file = std::fopen(fmt::format("/proc/{}/stat", pid).c_str(), "re");
+  if (file == nullptr) return result;
+  char text[1024];
+  const std::size_t size = std::fread(text, 1, sizeof text - 1, file);
+  std::fclose(file);
+  text[size] = '\0';
+  const char* after_name = std::strrchr(text, ')');
+  if (after_name == nullptr) return result;
+  unsigned long long start = 0;
+  result.found = std::sscanf(after_name + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                             &result.state, &start) == 2;
+  result.start_time = start;
+  return result;
+}
+
+}  // namespace
+
+std::size_t Roster::size_bytes(int world) { return sizeof(Poison) + sizeof(Row) * static_cast<std::size_t>(world); }
+
+Roster::Roster(std::byte* memory, int rank, int world, Roster* upper)
+    : rank_(rank), world_(world), upper_(upper) {
+  // Zeroed memory is a valid initial state of every member: the atomics are lock-free integers.
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
+  static_assert(sizeof(Record) == 32);
+  poison_ = std::launder(reinterpret_cast<Poison*>(memory));
+  rows_ = std::launder(reinterpret_cast<Row*>(memory + sizeof(Poison)));
+  own_ = &rows_[rank];
+}
+
+void Roster::join(int origin) {
+  own_->origin.store(origin, std::memory_order_relaxed);
+  const int pid = getpid();
+  own_->start_time.store(read_process(pid).start_time, std::memory_order_relaxed);
+  own_->pid.store(pid, std::memory_order_release);  // meets the acquire in lost_rank
+}
+
+void Roster::leave(Leaving how) {
+  own_->leaving.store(static_cast<std::uint32_t>(how), std::memory_order_release);  // meets the acquire in lost_rank
+  for (int peer = 0; peer < world_; ++peer) rows_[peer].doorbell.ring();
+}
+
+void Roster::waiting(int peer, const CallInfo& call) {
+  own_->wait_packed.store(call.packed(), std::memory_order_relaxed);
+  own_->wait_count.store(call.count, std::memory_order_relaxed);
+  own_->wait_peer.store(peer + 1, std::memory_order_relaxed);
+}
+
+std::optional<CallInfo> Roster::call_of(int rank, std::uint64_t number) const {
+  const Record& record = rows_[rank].records[number % kRecords];
+  const std::uint64_t flag = record.flag.load(std::memory_order_acquire);  // meets the release in begin
+  const std::uint64_t packed = record.packed.load(std::memory_order_relaxed);
+  const std::int64_t count = record.count.load(std::memory_order_relaxed);
+  if (number == 0 || flag != flag_of(number, signature_of(packed, count))) return std::nullopt;
+  return CallInfo::unpack(packed, count);
+}
+
+int Roster::lost_rank(int waits_for, std::string* how) const {
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer == rank_) continue;
+    const Row& row = rows_[peer];
+    const auto leaving = static_cast<Leaving>(row.leaving.load(std::memory_order_acquire));  // meets leave
+    if (leaving == Leaving::kDone && peer != waits_for) continue;
+    if (leaving == Leaving::kDone) *how = "has destroyed its communicator";
+    if (leaving == Leaving::kThrew) *how = "left by an exception";
+    if (leaving != Leaving::kPresent) return peer;
+    const int pid = row.pid.load(std::memory_order_acquire);  // meets the release in join
+    const std::uint64_t start_time = row.start_time.load(std::memory_order_relaxed);
+    if (pid == 0 || start_time == 0 || pid == getpid()) continue;
+    const ProcessState process = read_process(pid);
+    if (process.found && process.start_time == start_time && process.state != 'Z' && process.state != 'X') continue;
+    *how = fmt::format("(process {}) is dead", pid);
+    return peer;
+  }
+  return -1;
+}
+
+std::string Roster::name_of(int rank) const {
+  if (upper_ == nullptr) return fmt::format("rank {}", rank);
+  return fmt::format("rank {} (world rank {})", rank, rows_[rank].origin.load(std::memory_order_relaxed));
+}
+
+std::string Roster::stand_of(int rank) const {
+  const Row& row = rows_[rank];
+  const std::uint64_t number = row.begun.load(std::memory_order_acquire);  // meets the release in begin
+  const std::uint64_t ended = row.ended.load(std::memory_order_relaxed);
+  std::string text;
+  if (number == 0) {
+    text = "has made no call";
+  } else {
+    const std::optional<CallInfo> call = call_of(rank, number);
+    text = fmt::format("{} call {} ({})", ended == number ? "has finished" : "is in", number,
+                       call ? describe(*call) : "changing");
+  }
+  const int waits_for = row.wait_peer.load(std::memory_order_relaxed);
+  if (waits_for > 0) {
+    const CallInfo call = CallInfo::unpack(row.wait_packed.load(std::memory_order_relaxed),
+                                           row.wait_count.load(std::memory_order_relaxed));
+    text += fmt::format(" and waits for rank {} in {}", waits_for - 1, describe(call));
+  }
+  return text;
+}
+
+std::string Roster::stand() const {
+  std::string text;
+  for (int rank = 0; rank < world_; ++rank) {
+    text += fmt::format("{}{} {}", rank == 0 ? "" : "; ", name_of(rank), stand_of(rank));
+  }
+  return text;
+}
+
+void Roster::poison(Cause cause, int peer, const std::string& text) {
+  if (upper_ != nullptr) upper_->poison(cause, -1, text);
+  std::uint32_t expected = kClean;
+  if (poison_->state.compare_exchange_strong(expected, kWriting, std::memory_order_acq_rel)) {
+    poison_->rank = rank_;
+    poison_->peer = peer;
+    poison_->cause = static_cast<std::uint32_t>(cause);
+    std::snprintf(poison_->text, sizeof poison_->text, "%s", text.c_str());
+    poison_->state.store(kWritten, std::memory_order_release);  // meets the acquires in poison_error
+  }
+  for (int rank = 0; rank < world_; ++rank) rows_[rank].doorbell.ring();
+}
+
+Error Roster::poison_error() const {
+  if (poison_->state.load(std::memory_order_acquire) == kClean) {  // meets poison()
+    CHECK(upper_ != nullptr);
+    return upper_->poison_error();
+  }
+  // The writer is a few stores away from done, unless it was killed among them.
+  for (int tries = 0; tries < 100'000 && poison_->state.load(std::memory_order_acquire) == kWriting; ++tries) {
+    sched_yield();
+  }
+  if (poison_->state.load(std::memory_order_acquire) != kWritten) {
+    return {Cause::kPeerGone, rank_, -1, fmt::format("rank {}: a peer died while it reported an error", rank_)};
+  }
+  if (poison_->rank == rank_) {
+    return {static_cast<Cause>(poison_->cause), rank_, poison_->peer, poison_->text};
+  }
+  const auto cause = static_cast<Cause>(poison_->cause);
+  return {cause == Cause::kMismatch ? Cause::kMismatch : Cause::kPoisoned, rank_, poison_->rank,
+          fmt::format("{}: stopped by the error of {}", name_of(rank_), poison_->text)};
+}
+
+}  // namespace sinew::comm

@@ -1,0 +1,109 @@
+#include "comm/wait.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace sinew::comm {
+
+namespace {
+
+// A pause instruction takes 40 to 140 cycles: about 25 ns between two polls.
+constexpr int kSpinsPerUs = 40;
+constexpr int kSpinUs = 50;
+// A yield that finds nobody else takes half a microsecond: a millisecond of them is cheaper than a sleep's wake-up.
+constexpr std::int64_t kYieldNs = 1'000'000;
+constexpr std::int64_t kSleepNs = 500'000;
+
+// Not the private form: the word is shared between processes.
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::int64_t timeout_ns) {
+  const timespec timeout{0, timeout_ns};
+  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
+}
+
+// "max 100000" or "150000 100000": quota and period in microseconds.
+double cgroup_quota() {
+  double cores = 0;
+  if (std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "re")) {
+    double quota = 0;
+    double period = 0;
+    if (std::fscanf(file, "%lf %lf", &quota, &period) == 2 && period > 0) cores = quota / period;
+    std::fclose(file);
+  }
+  return cores;
+}
+
+}  // namespace
+
+std::int64_t now_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+void Doorbell::wake() {
+  rings.fetch_add(1, std::memory_order_release);  // meets the acquire in Waiter::rest
+  syscall(SYS_futex, &rings, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+void Waiter::rest() {
+  last_ns_ = now_ns();
+  if (start_ns_ == 0) start_ns_ = last_ns_;
+  if (waited_ns() < policy_.yield_ns) {
+    sched_yield();
+    return;
+  }
+  // Between raising the flag and sleeping the caller looks once more, so the first visit only raises it.
+  if (doorbell_.sleeping.load(std::memory_order_relaxed) == 0) {
+    heard_ = doorbell_.rings.load(std::memory_order_acquire);  // meets the release in Doorbell::wake
+    doorbell_.sleeping.store(1, std::memory_order_seq_cst);
+    return;
+  }
+  futex_wait(doorbell_.rings, heard_, kSleepNs);
+  heard_ = doorbell_.rings.load(std::memory_order_acquire);  // meets the release in Doorbell::wake
+}
+
+Cores usable_cores() {
+  Cores cores;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) {
+    for (int core = 0; core < std::min(kMaxCores, CPU_SETSIZE); ++core) {
+      if (CPU_ISSET(core, &set)) cores.mask[core / 64] |= std::uint64_t{1} << (core % 64);
+    }
+  } else {
+    cores.mask[0] = 1;
+  }
+  cores.quota = cgroup_quota();
+  return cores;
+}
+
+int count_cores(const Cores* ranks, int count) {
+  Cores all;
+  for (int rank = 0; rank < count; ++rank) {
+    for (int word = 0; word < kMaxCores / 64; ++word) all.mask[word] |= ranks[rank].mask[word];
+    if (ranks[rank].quota > 0 && (all.quota == 0 || ranks[rank].quota < all.quota)) all.quota = ranks[rank].quota;
+  }
+  int cores = 0;
+  for (const std::uint64_t word : all.mask) cores += __builtin_popcountll(word);
+  if (all.quota > 0) cores = std::min(cores, static_cast<int>(all.quota + 0.5));
+  return std::max(cores, 1);
+}
+
+WaitPolicy wait_policy(int ranks, int cores, int spin_us, double timeout_s) {
+  WaitPolicy policy;
+  policy.timeout_s = timeout_s;
+  policy.yield_ns = kYieldNs;
+  if (spin_us < 0) spin_us = ranks <= cores ? kSpinUs : 0;
+  policy.spins = spin_us * kSpinsPerUs;
+  return policy;
+}
+
+}  // namespace sinew::comm
