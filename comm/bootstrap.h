@@ -1,9 +1,11 @@
-// Bootstrap: how ranks that cannot yet reach each other exchange small blobs (addresses, segment names) while
-// a communicator is set up. MPI, threads of one process and an existing communicator are implementations.
+// Bootstrap: how ranks that cannot yet reach each other exchange small blobs (addresses, segment
+// names) while a communicator is set up. MPI, threads of one process and an existing communicator
+// are implementations.
 //
 // Never does: move a byte of a collective.
 // Threads: one bootstrap per rank, one thread at a time.
-// Every exchange is collective and bounded by the bootstrap's deadline; a late or failed rank is comm::Error.
+// Every exchange is collective and bounded by the bootstrap's deadline; a late or failed rank is
+// comm::Error.
 #pragma once
 
 #include <cstddef>
@@ -34,13 +36,14 @@ class Bootstrap {
   }
 };
 
-// All of MPI_COMM_WORLD. Initialises MPI when it is not, and then finalises it at exit unless a communicator
-// failed. Throws Error when the launcher and this binary disagree about MPI.
+// All of MPI_COMM_WORLD. Initialises MPI when it is not, and then finalises it at exit unless a
+// communicator failed. Throws Error when the launcher and this binary disagree about MPI.
 [[nodiscard]] std::unique_ptr<Bootstrap> mpi_bootstrap(double timeout_s);
 // After a failure peers may be gone, and MPI_Finalize would wait for them: leave it out at exit.
 void mpi_skip_finalize();
 
 // `world` threads of this process: rank r uses element r of the result.
-[[nodiscard]] std::vector<std::unique_ptr<Bootstrap>> thread_bootstraps(int world, double timeout_s);
+[[nodiscard]] std::vector<std::unique_ptr<Bootstrap>> thread_bootstraps(int world,
+                                                                        double timeout_s);
 
 }  // namespace sinew::comm

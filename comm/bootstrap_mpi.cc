@@ -1,4 +1,5 @@
-// Bootstrap over MPI: the only file that sees mpi.h. MPI launches the ranks and carries setup blobs.
+// Bootstrap over MPI: the only file that sees mpi.h. MPI launches the ranks and carries setup
+// blobs.
 #include <mpi.h>
 #include <time.h>
 
@@ -22,7 +23,8 @@ void finalize() {
   if (finalize_at_exit && finalized == 0) MPI_Finalize();
 }
 
-// A launcher of another MPI starts P processes that each believe to be alone: P wrong answers instead of one.
+// A launcher of another MPI starts P processes that each believe to be alone: P wrong answers
+// instead of one.
 void check_launcher(int world) {
   if (world != 1) return;
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE"}) {
@@ -35,8 +37,9 @@ void check_launcher(int world) {
     MPI_Get_library_version(library, &length);
     const std::string version(library, static_cast<std::size_t>(length));
     throw Error(Cause::kResource, 0, -1,
-                "launcher and program disagree about MPI: the launcher set " + std::string(name) + "=" + text +
-                    " but this program's MPI (" + version.substr(0, version.find_first_of(",\n")) +
+                "launcher and program disagree about MPI: the launcher set " + std::string(name) +
+                    "=" + text + " but this program's MPI (" +
+                    version.substr(0, version.find_first_of(",\n")) +
                     ") sees 1 rank; start it with the mpirun of that MPI");
   }
 }
@@ -76,8 +79,9 @@ class MpiBootstrap final : public Bootstrap {
       waited_s += 1e-9 * kPollNs;
     }
     mpi_skip_finalize();
-    throw Error(Cause::kTimeout, rank_, -1,
-                "setup: not all of the " + std::to_string(world_) + " ranks came within the deadline");
+    throw Error(
+        Cause::kTimeout, rank_, -1,
+        "setup: not all of the " + std::to_string(world_) + " ranks came within the deadline");
   }
 
  private:
@@ -88,7 +92,9 @@ class MpiBootstrap final : public Bootstrap {
 
 }  // namespace
 
-std::unique_ptr<Bootstrap> mpi_bootstrap(double timeout_s) { return std::make_unique<MpiBootstrap>(timeout_s); }
+std::unique_ptr<Bootstrap> mpi_bootstrap(double timeout_s) {
+  return std::make_unique<MpiBootstrap>(timeout_s);
+}
 
 void mpi_skip_finalize() { finalize_at_exit = false; }
 

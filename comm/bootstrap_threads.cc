@@ -32,14 +32,15 @@ class ThreadBootstrap final : public Bootstrap {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int world() const override { return board_->world; }
 
-  // A board is reused round after round: nobody can start round n+1's completion before everyone has left
-  // round n, because completion needs all ranks to have written again.
+  // A board is reused round after round: nobody can start round n+1's completion before everyone
+  // has left round n, because completion needs all ranks to have written again.
   void all_gather(std::span<const std::byte> mine, std::byte* all) override {
     Board& board = *board_;
     std::unique_lock lock(board.mutex);
     const std::size_t total = mine.size() * static_cast<std::size_t>(board.world);
     board.blobs.resize(total);
-    std::memcpy(board.blobs.data() + mine.size() * static_cast<std::size_t>(rank_), mine.data(), mine.size());
+    std::memcpy(board.blobs.data() + mine.size() * static_cast<std::size_t>(rank_), mine.data(),
+                mine.size());
     const std::uint64_t round = board.round;
     if (++board.written == board.world) {
       board.complete = board.blobs;
@@ -64,7 +65,8 @@ class ThreadBootstrap final : public Bootstrap {
 std::vector<std::unique_ptr<Bootstrap>> thread_bootstraps(int world, double timeout_s) {
   auto board = std::make_shared<Board>(world, timeout_s);
   std::vector<std::unique_ptr<Bootstrap>> ranks;
-  for (int rank = 0; rank < world; ++rank) ranks.push_back(std::make_unique<ThreadBootstrap>(board, rank));
+  for (int rank = 0; rank < world; ++rank)
+    ranks.push_back(std::make_unique<ThreadBootstrap>(board, rank));
   return ranks;
 }
 

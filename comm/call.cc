@@ -28,11 +28,16 @@ std::string describe(const CallInfo& call) {
   std::string text;
   switch (call.kind) {
     case CallKind::kMessage:
-      text = fmt::format("send or recv of {} {}, tag {}", call.count, name_of(call.dtype), call.tag);
+      text =
+          fmt::format("send or recv of {} {}, tag {}", call.count, name_of(call.dtype), call.tag);
       break;
-    case CallKind::kSplit: return "split";
-    case CallKind::kAllocate: return fmt::format("allocate of {} bytes", call.count);
-    default: text = collective_text(call); break;
+    case CallKind::kSplit:
+      return "split";
+    case CallKind::kAllocate:
+      return fmt::format("allocate of {} bytes", call.count);
+    default:
+      text = collective_text(call);
+      break;
   }
   if (call.form == Form::kStarted && call.kind != CallKind::kMessage) text = "started " + text;
   return text;

@@ -1,11 +1,11 @@
-// Call: what one rank asked for, in two words and a count, so that it fits into a message header, can be
-// compared with one instruction and can be put into words for an error.
+// Call: what one rank asked for, in two words and a count, so that it fits into a message header,
+// can be compared with one instruction and can be put into words for an error.
 //
 // Never does: block, allocate (except describe) or know about memory and transports.
 // Threads: plain values.
 //
-// Invariant: two ranks' calls belong together exactly when their `flag` words are equal: the flag holds the
-// call's number and a hash of everything else that must agree.
+// Invariant: two ranks' calls belong together exactly when their `flag` words are equal: the flag
+// holds the call's number and a hash of everything else that must agree.
 #pragma once
 
 #include <cstdint>
@@ -72,7 +72,9 @@ constexpr std::uint32_t signature_of(std::uint64_t packed, std::int64_t count) {
 constexpr std::uint64_t flag_of(std::uint64_t number, std::uint32_t signature) {
   return number << 32 | signature;
 }
-constexpr std::uint32_t number_in(std::uint64_t flag) { return static_cast<std::uint32_t>(flag >> 32); }
+constexpr std::uint32_t number_in(std::uint64_t flag) {
+  return static_cast<std::uint32_t>(flag >> 32);
+}
 
 // "all_reduce/ring of 1024 f32, sum", "send or recv of 8 u8, tag 3".
 [[nodiscard]] std::string describe(const CallInfo& call);

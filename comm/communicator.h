@@ -1,16 +1,23 @@
-// Communicator: the public face of comm. A group of ranks that call the same collectives in the same order.
+// Communicator: the public face of comm. A group of ranks that call the same collectives in the
+// same order.
 //
 // Never does: choose what a collective means (sched does) or start processes (mpirun does).
-// Threads: one communicator, one thread at a time; different communicators may be used by different threads.
+// Threads: one communicator, one thread at a time; different communicators may be used by different
+// threads.
 //
 // Every call
-//   - takes counts in elements, 64 bit, 0 included (buffers may then be null); natural alignment is enough;
-//   - works in place when output is the place that in-place means for the operation: all_reduce, broadcast,
-//     reduce: output == input; reduce_scatter: output == input + rank*count; all_gather: input == output +
-//     rank*count. Any other overlap is a programmer error;
-//   - is collective: all ranks call it with the same operation, count, dtype, reduction, root and algorithm in
-//     the same order. A mismatch is found at the first message and thrown on every rank, naming who called what;
-//   - throws comm::Error within options.timeout_s when a peer is late, dead, or failed; the communicator is
+//   - takes counts in elements, 64 bit, 0 included (buffers may then be null); natural alignment is
+//   enough;
+//   - works in place when output is the place that in-place means for the operation: all_reduce,
+//   broadcast,
+//     reduce: output == input; reduce_scatter: output == input + rank*count; all_gather: input ==
+//     output + rank*count. Any other overlap is a programmer error;
+//   - is collective: all ranks call it with the same operation, count, dtype, reduction, root and
+//   algorithm in
+//     the same order. A mismatch is found at the first message and thrown on every rank, naming who
+//     called what;
+//   - throws comm::Error within options.timeout_s when a peer is late, dead, or failed; the
+//   communicator is
 //     then poisoned and every later call throws at once;
 //   - gives the same bits on all ranks and in every run with the same world and algorithm.
 #pragma once
@@ -30,45 +37,56 @@
 
 namespace sinew::comm {
 
+class Bootstrap;
 class Communicator;
+class Engine;
+class Regions;
+struct Ask;
+struct Operation;
+struct Transfer;
 
 struct Options {
-  std::string transport = "auto";   // auto, shm, local (threads of one process), ...
-  std::string algorithm = "auto";   // default for calls that name none
-  double timeout_s = 60;            // deadline of every wait (setup included)
-  int spin_us = -1;                 // how long a wait spins before it yields; -1: from usable cores
+  std::string transport = "auto";  // auto, shm, local (threads of one process), ...
+  std::string algorithm = "auto";  // default for calls that name none
+  double timeout_s = 60;           // deadline of every wait (setup included)
+  int spin_us = -1;                // how long a wait spins before it yields; -1: from usable cores
 };
 
 // What to do differently in one call.
 struct Call {
-  std::string_view algorithm = {};  // empty: the communicator's default. A forced name is never replaced
+  std::string_view algorithm =
+      {};  // empty: the communicator's default. A forced name is never replaced
 };
 
-// A started operation. Movable; must be waited for (its destructor waits and swallows nothing: it aborts the
-// program if the operation was neither waited for nor failed).
+// A started operation. Movable; must be waited for: its destructor aborts the program if the
+// operation was neither waited for nor failed, except while an exception unwinds, which makes the
+// operation fail on all ranks.
 class Request {
  public:
-  Request() noexcept;
-  Request(Request&&) noexcept;
-  Request& operator=(Request&&) noexcept;
+  Request() = default;
+  Request(Request&& other) noexcept;
+  Request& operator=(Request&& other) noexcept;
   ~Request();
   [[nodiscard]] bool test();  // progresses; true once done. Throws comm::Error on failure
   void wait();
-  [[nodiscard]] bool pending() const { return state_ != nullptr; }
+  [[nodiscard]] bool pending() const { return engine_ != nullptr; }
 
  private:
   friend class Communicator;
-  struct State;
-  std::unique_ptr<State> state_;
+  Engine* engine_ = nullptr;        // null: nothing to wait for
+  Operation* operation_ = nullptr;  // one of the two
+  Transfer* transfer_ = nullptr;
 };
 
-// Counted traffic of one communicator since creation or reset: what the tests compare with closed forms.
+// Counted traffic of one communicator since creation or reset: what the tests compare with closed
+// forms.
 struct Counter {
   std::int64_t calls = 0;
-  std::int64_t elements = 0;        // sum of the counts passed in
-  std::int64_t payload_bytes = 0;   // sum over calls of the full vector's bytes (m of the cost tables)
-  std::int64_t sent_bytes = 0;      // bytes of messages this rank sent
-  double seconds = 0;               // time spent inside calls and waits
+  std::int64_t elements = 0;  // sum of the counts passed in
+  std::int64_t payload_bytes =
+      0;                        // sum over calls of the full vector's bytes (m of the cost tables)
+  std::int64_t sent_bytes = 0;  // bytes of messages this rank sent
+  double seconds = 0;           // time spent inside calls and waits
 };
 
 struct Counters {
@@ -77,22 +95,28 @@ struct Counters {
   Counter recv;
 };
 
-// Memory that every rank of the communicator maps, so that peers load and store it directly.
+// Memory that every rank of the communicator maps, so that peers load and store it directly. May
+// outlive the communicator.
 struct SymmetricDeleter {
-  Communicator* communicator = nullptr;
-  std::size_t size_bytes = 0;
+  std::shared_ptr<Regions> regions;
   void operator()(std::byte* pointer) const;
 };
 using Symmetric = std::unique_ptr<std::byte[], SymmetricDeleter>;
 
 class Communicator {
  public:
-  // All of MPI_COMM_WORLD; initialises MPI when it is not. MPI only exchanges addresses: no collective or
-  // point-to-point byte of this class moves through it.
+  // All of MPI_COMM_WORLD; initialises MPI when it is not. MPI only exchanges addresses: no
+  // collective or point-to-point byte of this class moves through it.
   [[nodiscard]] static std::unique_ptr<Communicator> from_mpi(const Options& options);
 
-  // Runs `body` on `world` threads of this process, each with its rank of one `local` communicator. Returns
-  // when all have; rethrows the first exception. For tests and for studying algorithms without mpirun.
+  // Over any other means of exchanging small blobs (bootstrap.h), which is needed during this call
+  // only.
+  [[nodiscard]] static std::unique_ptr<Communicator> from_bootstrap(Bootstrap& bootstrap,
+                                                                    const Options& options);
+
+  // Runs `body` on `world` threads of this process, each with its rank of one `local` communicator.
+  // Returns when all have; rethrows the first exception. For tests and for studying algorithms
+  // without mpirun.
   static void run_threads(int world, const Options& options,
                           const std::function<void(Communicator&)>& body);
 
@@ -104,43 +128,51 @@ class Communicator {
   [[nodiscard]] int world() const;
   [[nodiscard]] std::string_view transport_name() const;
 
-  // Collective. Ranks with equal color form a new communicator, ordered by (key, rank). color < 0: none (null).
+  // Collective. Ranks with equal color form a new communicator, ordered by (key, rank). color < 0:
+  // none (null).
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key);
 
   // n = count elements; see sched/collective/contract.h for the shapes of input and output.
-  void all_reduce(const void* input, void* output, std::int64_t count, DType dtype, ReduceOp op, Call call = {});
-  void reduce_scatter(const void* input, void* output, std::int64_t count, DType dtype, ReduceOp op, Call call = {});
+  void all_reduce(const void* input, void* output, std::int64_t count, DType dtype, ReduceOp op,
+                  Call call = {});
+  void reduce_scatter(const void* input, void* output, std::int64_t count, DType dtype, ReduceOp op,
+                      Call call = {});
   void all_gather(const void* input, void* output, std::int64_t count, DType dtype, Call call = {});
-  void broadcast(const void* input, void* output, std::int64_t count, DType dtype, int root, Call call = {});
-  void reduce(const void* input, void* output, std::int64_t count, DType dtype, ReduceOp op, int root, Call call = {});
+  void broadcast(const void* input, void* output, std::int64_t count, DType dtype, int root,
+                 Call call = {});
+  void reduce(const void* input, void* output, std::int64_t count, DType dtype, ReduceOp op,
+              int root, Call call = {});
   void barrier(Call call = {});
 
-  [[nodiscard]] Request start_all_reduce(const void* input, void* output, std::int64_t count, DType dtype,
-                                         ReduceOp op, Call call = {});
-  [[nodiscard]] Request start_reduce_scatter(const void* input, void* output, std::int64_t count, DType dtype,
-                                             ReduceOp op, Call call = {});
-  [[nodiscard]] Request start_all_gather(const void* input, void* output, std::int64_t count, DType dtype,
-                                         Call call = {});
-  [[nodiscard]] Request start_broadcast(const void* input, void* output, std::int64_t count, DType dtype, int root,
-                                        Call call = {});
-  [[nodiscard]] Request start_reduce(const void* input, void* output, std::int64_t count, DType dtype, ReduceOp op,
-                                     int root, Call call = {});
+  [[nodiscard]] Request start_all_reduce(const void* input, void* output, std::int64_t count,
+                                         DType dtype, ReduceOp op, Call call = {});
+  [[nodiscard]] Request start_reduce_scatter(const void* input, void* output, std::int64_t count,
+                                             DType dtype, ReduceOp op, Call call = {});
+  [[nodiscard]] Request start_all_gather(const void* input, void* output, std::int64_t count,
+                                         DType dtype, Call call = {});
+  [[nodiscard]] Request start_broadcast(const void* input, void* output, std::int64_t count,
+                                        DType dtype, int root, Call call = {});
+  [[nodiscard]] Request start_reduce(const void* input, void* output, std::int64_t count,
+                                     DType dtype, ReduceOp op, int root, Call call = {});
   [[nodiscard]] Request start_barrier(Call call = {});
 
-  // Point to point: the i-th send to a peer with a tag meets the i-th recv from this rank with that tag;
-  // counts and types must agree. Tags are small integers in [0, kTags).
+  // Point to point: the i-th send to a peer with a tag meets the i-th recv from this rank with that
+  // tag; counts and types must agree. Tags are small integers in [0, kTags).
   static constexpr int kTags = 16;
   void send(const void* data, std::int64_t count, DType dtype, int peer, int tag = 0);
   void recv(void* data, std::int64_t count, DType dtype, int peer, int tag = 0);
-  [[nodiscard]] Request start_send(const void* data, std::int64_t count, DType dtype, int peer, int tag = 0);
-  [[nodiscard]] Request start_recv(void* data, std::int64_t count, DType dtype, int peer, int tag = 0);
+  [[nodiscard]] Request start_send(const void* data, std::int64_t count, DType dtype, int peer,
+                                   int tag = 0);
+  [[nodiscard]] Request start_recv(void* data, std::int64_t count, DType dtype, int peer,
+                                   int tag = 0);
 
-  // Runs a schedule that is in no table (loaded from a file). It is proved first; throws UsageError with the
-  // counterexample when it is wrong.
-  void run_schedule(const sched::Schedule& schedule, const void* input, void* output, std::int64_t count,
-                    DType dtype, ReduceOp op);
+  // Runs a schedule that is in no table (loaded from a file). It is proved first; throws UsageError
+  // with the counterexample when it is wrong.
+  void run_schedule(const sched::Schedule& schedule, const void* input, void* output,
+                    std::int64_t count, DType dtype, ReduceOp op);
 
-  // Collective: every rank allocates `size_bytes` that peers can address. Freed collectively, in any order.
+  // Collective: every rank allocates `size_bytes` that peers can address. Freed collectively, in
+  // any order.
   [[nodiscard]] Symmetric allocate(std::size_t size_bytes);
 
   // Why: the algorithm `auto` takes for these arguments, and the reason in words.
@@ -154,10 +186,10 @@ class Communicator {
   void reset_counters();
 
  private:
-  struct Impl;
-  explicit Communicator(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
-  friend class Request;
+  explicit Communicator(std::unique_ptr<Engine> engine);
+  void run(const Ask& ask, Call call);
+  [[nodiscard]] Request start(const Ask& ask, Call call);
+  std::unique_ptr<Engine> engine_;
 };
 
 }  // namespace sinew::comm

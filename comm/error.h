@@ -1,5 +1,6 @@
-// comm::Error: something outside the program went wrong in a collective: a peer is gone, late, or called
-// something else. Thrown at setup and at wait(); it poisons the communicator and every rank learns of it.
+// comm::Error: something outside the program went wrong in a collective: a peer is gone, late, or
+// called something else. Thrown at setup and at wait(); it poisons the communicator and every rank
+// learns of it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,14 @@
 
 namespace sinew::comm {
 
-enum class Cause : std::uint8_t { kTimeout, kMismatch, kPeerGone, kPoisoned, kTransport, kResource };
+enum class Cause : std::uint8_t {
+  kTimeout,
+  kMismatch,
+  kPeerGone,
+  kPoisoned,
+  kTransport,
+  kResource
+};
 
 class Error : public sinew::Error {
  public:

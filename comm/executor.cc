@@ -11,8 +11,8 @@ namespace sinew::comm {
 
 namespace {
 
-// How many unfinished steps are looked at before going back to the first: bounds the cost of one pass when a
-// program is long, and leaves far more than two in flight.
+// How many unfinished steps are looked at before going back to the first: bounds the cost of one
+// pass when a program is long, and leaves far more than two in flight.
 constexpr std::size_t kWindow = 256;
 
 }  // namespace
@@ -39,6 +39,11 @@ void Execution::start(const Work& work) {
     state.oldest = state.newest = 0;
     state.opened = state.complete = false;
   }
+  shifts_.resize(plan.dependences.size());
+  for (std::size_t i = 0; i < plan.dependences.size(); ++i) {
+    const PlanDependence& dependence = plan.dependences[i];
+    shifts_[i] = start_of(dependence.earlier_slot) - start_of(dependence.slot);
+  }
   remaining_ = plan.steps.size();
 }
 
@@ -58,18 +63,24 @@ void Execution::place_chunks() {
       *at++ = start;
     }
   }
-  const std::int64_t own_block = contract.blocks() == 1 ? 0 : work_.plan->rank * work_.count * element_bytes_;
+  const std::int64_t own_block =
+      contract.blocks() == 1 ? 0 : work_.plan->rank * work_.count * element_bytes_;
   input_shift_ = output_shift_ = 0;
   switch (contract.op) {
     case sched::Collective::kAllGather:
-    case sched::Collective::kGather: input_shift_ = own_block; break;
+    case sched::Collective::kGather:
+      input_shift_ = own_block;
+      break;
     case sched::Collective::kReduceScatter:
-    case sched::Collective::kScatter: output_shift_ = own_block; break;
+    case sched::Collective::kScatter:
+      output_shift_ = own_block;
+      break;
     case sched::Collective::kAllReduce:
     case sched::Collective::kBroadcast:
     case sched::Collective::kReduce:
     case sched::Collective::kAllToAll:
-    case sched::Collective::kBarrier: break;
+    case sched::Collective::kBarrier:
+      break;
   }
 }
 
@@ -78,7 +89,8 @@ void Execution::place_scratch() {
   scratch_start_.resize(chunks.size() + 1);
   scratch_start_[0] = 0;
   for (std::size_t slot = 0; slot < chunks.size(); ++slot) {
-    scratch_start_[slot + 1] = scratch_start_[slot] + chunk_start_[chunks[slot] + 1] - chunk_start_[chunks[slot]];
+    scratch_start_[slot + 1] =
+        scratch_start_[slot] + chunk_start_[chunks[slot] + 1] - chunk_start_[chunks[slot]];
   }
   if (scratch_start_.back() <= scratch_bytes_) return;
   scratch_bytes_ = scratch_start_.back();
@@ -88,16 +100,25 @@ void Execution::place_scratch() {
 std::byte* Execution::address(sched::Slot slot) const {
   switch (slot.space()) {
     case sched::Space::kInput:  // never written: Plan's steps only read it
-      return const_cast<std::byte*>(static_cast<const std::byte*>(work_.input)) + (chunk_start_[slot.index()] - input_shift_);
+      return const_cast<std::byte*>(static_cast<const std::byte*>(work_.input)) +
+             (chunk_start_[slot.index()] - input_shift_);
     case sched::Space::kOutput:
       return static_cast<std::byte*>(work_.output) + (chunk_start_[slot.index()] - output_shift_);
-    case sched::Space::kScratch: return scratch_.get() + scratch_start_[slot.index()];
+    case sched::Space::kScratch:
+      return scratch_.get() + scratch_start_[slot.index()];
   }
   return nullptr;
 }
 
+// Input and Output of a chunk count as one place.
+std::int64_t Execution::start_of(sched::Slot slot) const {
+  return slot.space() == sched::Space::kScratch ? scratch_start_[slot.index()]
+                                                : chunk_start_[slot.index()];
+}
+
 std::int64_t Execution::size_of_slots(sched::Slot slot, std::uint16_t chunks) const {
-  const std::vector<std::int64_t>& start = slot.space() == sched::Space::kScratch ? scratch_start_ : chunk_start_;
+  const std::vector<std::int64_t>& start =
+      slot.space() == sched::Space::kScratch ? scratch_start_ : chunk_start_;
   return start[slot.index() + chunks] - start[slot.index()];
 }
 
@@ -117,12 +138,13 @@ Progress Execution::progress() {
 
 std::int64_t Execution::limit(const PlanStep& step, std::int64_t size) const {
   std::int64_t least = size;
-  const PlanDependence* dependence = work_.plan->dependences.data() + step.first_dependence;
-  for (std::uint16_t i = 0; i < step.dependences; ++i, ++dependence) {
-    const State& earlier = states_[dependence->step];
+  const std::uint32_t end = step.first_dependence + step.dependences;
+  for (std::uint32_t i = step.first_dependence; i < end; ++i) {
+    const State& earlier = states_[work_.plan->dependences[i].step];
     if (earlier.complete) continue;
-    if (dependence->whole || earlier.done == 0) return -1;
-    least = std::min(least, earlier.done);
+    const std::int64_t passed = earlier.done + shifts_[i];
+    if (passed <= 0) return -1;
+    least = std::min(least, passed);
   }
   return least;
 }
@@ -140,11 +162,14 @@ bool Execution::advance(std::size_t index) {
   const std::int64_t until = limit(step, state.size);
   if (until < 0) return false;
   switch (step.verb) {
-    case sched::Verb::kSend: return my_turn(step) && advance_send(step, state, until);
+    case sched::Verb::kSend:
+      return my_turn(step) && advance_send(step, state, until);
     case sched::Verb::kRecv:
-    case sched::Verb::kRecvReduce: return my_turn(step) && advance_receive(step, state, until);
+    case sched::Verb::kRecvReduce:
+      return my_turn(step) && advance_receive(step, state, until);
     case sched::Verb::kCopy:
-    case sched::Verb::kReduce: return advance_local(step, state, until);
+    case sched::Verb::kReduce:
+      return advance_local(step, state, until);
   }
   return false;
 }
@@ -154,7 +179,8 @@ bool Execution::advance_send(const PlanStep& step, State& state, std::int64_t un
   if (state.oldest != 0) collect_released(step, state, &moved);
   while (state.issued < until || !state.opened) {
     const Sent sent =
-        transport_.send(step.peer, lane_of(step), work_.flag, state.source + state.issued, until - state.issued);
+        transport_.send(step.peer, lane_of(step), work_.flag, state.source + state.issued,
+                        until - state.issued, step.exposable ? Source::kStable : Source::kCopied);
     if (sent.size_bytes == Sent::kNoCredit) break;
     moved = true;
     state.opened = true;
@@ -172,7 +198,8 @@ bool Execution::advance_send(const PlanStep& step, State& state, std::int64_t un
   return moved;
 }
 
-// Once a message exposes the source, this step's later ones count as done in order with it, copied or not.
+// Once a message exposes the source, this step's later ones count as done in order with it, copied
+// or not.
 void Execution::collect_released(const PlanStep& step, State& state, bool* moved) {
   while (transport_.released(step.peer, lane_of(step), state.oldest)) {
     *moved = true;
@@ -188,7 +215,8 @@ void Execution::collect_released(const PlanStep& step, State& state, bool* moved
 bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t until) {
   bool moved = false;
   Message message;
-  while ((state.done < until || !state.opened) && transport_.peek(step.peer, lane_of(step), &message)) {
+  while ((state.done < until || !state.opened) &&
+         transport_.peek(step.peer, lane_of(step), &message)) {
     if (message.flag != work_.flag) {
       fail(Fault::Kind::kForeignMessage, step.peer, message.flag);
       return false;
@@ -208,14 +236,16 @@ bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t
   return moved;
 }
 
-void Execution::consume(const PlanStep& step, State& state, const Message& message, std::int64_t size) {
+void Execution::consume(const PlanStep& step, State& state, const Message& message,
+                        std::int64_t size) {
   std::byte* target = state.target + state.done;
   CHECK(message.data != nullptr);
   const std::byte* data = message.data + state.used;
   if (step.verb == sched::Verb::kRecv) {
     kernels::copy(target, data, size);
   } else {
-    kernels::reduce(work_.reduce, work_.dtype, target, state.source + state.done, data, size / element_bytes_);
+    kernels::reduce(work_.reduce, work_.dtype, target, state.source + state.done, data,
+                    size / element_bytes_);
   }
 }
 
@@ -248,7 +278,8 @@ int Execution::waits_for() const {
   for (std::size_t i = first_; i < states_.size(); ++i) {
     const PlanStep& step = work_.plan->steps[i];
     const bool local = step.verb == sched::Verb::kCopy || step.verb == sched::Verb::kReduce;
-    if (!local && !states_[i].complete && limit(step, states_[i].size) >= 0 && my_turn(step)) return step.peer;
+    if (!local && !states_[i].complete && limit(step, states_[i].size) >= 0 && my_turn(step))
+      return step.peer;
   }
   return -1;
 }

@@ -1,13 +1,13 @@
-// Executor: runs one rank's Plan over any Transport, on CPU memory. The one interpreter of schedules.
+// Executor: runs one rank's Plan over any Transport, on CPU memory. The one interpreter of
+// schedules.
 //
-// A step advances in pieces: it may work on its first n bytes as soon as its dependences allow that much, so
-// that several steps are under way at once and what one has written is still in cache when the next reads it.
-// Messages are cut by the transport; both ends count bytes, never pieces. A reduction reads the incoming message
-// where it lies.
+// A step advances in pieces: it may work on its first n bytes as soon as its dependences allow that
+// much, so that several steps are under way at once and what one has written is still in cache when
+// the next reads it. Messages are cut by the transport; both ends count bytes, never pieces. A
+// reduction reads the incoming message where it lies.
 //
-// Never does: wait, throw, allocate (except when a call needs more scratch memory than any before), or look at
-// clocks.
-// Threads: one Execution, one thread.
+// Never does: wait, throw, allocate (except when a call needs more scratch memory than any before),
+// or look at clocks. Threads: one Execution, one thread.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ struct Work {
 };
 
 enum class Progress : std::uint8_t {
-  kIdle,    // nothing could be done: wait
+  kIdle,  // nothing could be done: wait
   kMoved,
   kDone,
   kFailed,  // see Execution::fault
@@ -65,12 +65,13 @@ class Execution {
     std::byte* source;
     std::byte* target;
     std::int64_t size;
-    std::int64_t issued;    // handed to the transport, or taken from it
-    std::int64_t done;      // what dependent steps may rely on
-    std::int64_t used;      // of the incoming message under way
-    std::uint64_t oldest;   // first message since the source was exposed that is not known to be released; 0: none
-    std::uint64_t newest;   // last message
-    bool opened;            // at least one message went through, even if empty
+    std::int64_t issued;   // handed to the transport, or taken from it
+    std::int64_t done;     // what dependent steps may rely on
+    std::int64_t used;     // of the incoming message under way
+    std::uint64_t oldest;  // first message since the source was exposed that is not known to be
+                           // released; 0: none
+    std::uint64_t newest;  // last message
+    bool opened;           // at least one message went through, even if empty
     bool complete;
     std::int64_t piece_end[kMaxCredits];  // from `oldest` on, by sequence
   };
@@ -78,6 +79,7 @@ class Execution {
   void place_chunks();
   void place_scratch();
   [[nodiscard]] std::byte* address(sched::Slot slot) const;
+  [[nodiscard]] std::int64_t start_of(sched::Slot slot) const;
   [[nodiscard]] std::int64_t size_of_slots(sched::Slot slot, std::uint16_t chunks) const;
   // How far the dependences let the step go; -1: not at all.
   [[nodiscard]] std::int64_t limit(const PlanStep& step, std::int64_t size) const;
@@ -90,7 +92,9 @@ class Execution {
   void consume(const PlanStep& step, State& state, const Message& message, std::int64_t size);
   void finish(State& state);
   void fail(Fault::Kind kind, int peer, std::uint64_t found);
-  [[nodiscard]] int lane_of(const PlanStep& step) const { return work_.channel * kLanesPerChannel + step.lane; }
+  [[nodiscard]] int lane_of(const PlanStep& step) const {
+    return work_.channel * kLanesPerChannel + step.lane;
+  }
 
   Transport& transport_;
   Work work_;
@@ -100,9 +104,11 @@ class Execution {
   std::int64_t sent_bytes_ = 0;
   Fault fault_;
   std::vector<State> states_;
+  std::vector<std::int64_t>
+      shifts_;  // [plan dependences]: bytes from the later slot's start to the earlier's
   std::vector<std::int64_t> chunk_start_;    // [chunks + 1], bytes in the logical vector
   std::vector<std::int64_t> scratch_start_;  // [scratch slots + 1], bytes
-  std::int64_t input_shift_ = 0;   // where the caller's input begins in the logical vector
+  std::int64_t input_shift_ = 0;  // where the caller's input begins in the logical vector
   std::int64_t output_shift_ = 0;
   std::unique_ptr<std::byte[]> scratch_;
   std::int64_t scratch_bytes_ = 0;

@@ -1,5 +1,6 @@
-// Memory: how ranks obtain blocks that their peers map too. Threads of one process simply share the heap; the
-// processes of one host share segments. This is all that differs between the transports `local` and `shm`.
+// Memory: how ranks obtain blocks that their peers map too. Threads of one process simply share the
+// heap; the processes of one host share segments. This is all that differs between the transports
+// `local` and `shm`.
 //
 // Never does: know what lies in a block.
 // Threads: `share` is collective, one thread per rank; a Mapping may be released by any one thread.
@@ -56,9 +57,11 @@ class Memory {
   [[nodiscard]] virtual std::string_view name() const = 0;  // the transport's name
   // Whether any address of a peer can be read as it is.
   [[nodiscard]] virtual bool one_address_space() const = 0;
-  // Collective. Every rank offers a block of its own `size_bytes` (0: none) and gets a view of each rank's, in
-  // rank order. Throws Error, the same on all ranks, when a block cannot be reserved or mapped.
-  [[nodiscard]] virtual std::vector<Mapping> share(Bootstrap& bootstrap, std::size_t size_bytes) = 0;
+  // Collective. Every rank offers a block of its own `size_bytes` (0: none) and gets a view of each
+  // rank's, in rank order. Throws Error, the same on all ranks, when a block cannot be reserved or
+  // mapped.
+  [[nodiscard]] virtual std::vector<Mapping> share(Bootstrap& bootstrap,
+                                                   std::size_t size_bytes) = 0;
 };
 
 [[nodiscard]] std::unique_ptr<Memory> thread_memory();  // transport/local.cc

@@ -1,7 +1,10 @@
 #include "comm/plan.h"
 
+#include <algorithm>
+#include <optional>
 #include <string>
 
+#include "comm/rendezvous.h"
 #include "comm/transport.h"
 #include "sched/base/check.h"
 #include "sched/base/error.h"
@@ -10,7 +13,11 @@ namespace sinew::comm {
 
 namespace {
 
-// Consecutive slots of one place. Input and Output of a chunk count as one place: they may be the same memory.
+// Up to here generating every rank's program takes milliseconds.
+constexpr int kMostWorldToProve = 64;
+
+// Consecutive slots of one place. Input and Output of a chunk count as one place: they may be the
+// same memory.
 struct Range {
   bool scratch;
   std::uint32_t first;
@@ -25,26 +32,33 @@ bool overlap(const Range& a, const Range& b) {
   return a.scratch == b.scratch && a.first < b.end && b.first < a.end;
 }
 
-bool needs_whole(const sched::Step& step, const sched::Step& earlier) {
+void add_dependences(const sched::Step& step, std::uint32_t index, const sched::Step& earlier,
+                     std::vector<PlanDependence>& out) {
+  const std::size_t before = out.size();
   for (const sched::Slot mine : {step.source, step.target}) {
     for (const sched::Slot theirs : {earlier.source, earlier.target}) {
-      const Range a = range_of(mine, step.chunks);
-      const Range b = range_of(theirs, earlier.chunks);
-      if (overlap(a, b) && a.first != b.first) return true;
+      if (!overlap(range_of(mine, step.chunks), range_of(theirs, earlier.chunks))) continue;
+      const bool known =
+          std::any_of(out.begin() + static_cast<std::ptrdiff_t>(before), out.end(),
+                      [&](const auto& d) { return d.slot == mine && d.earlier_slot == theirs; });
+      if (!known) out.push_back({index, mine, theirs});
     }
   }
-  return false;
+  CHECK_GT(out.size(), before);
 }
 
 enum class Side : std::uint8_t { kSend, kReceive, kLocal };
 
 Side side_of(sched::Verb verb) {
   switch (verb) {
-    case sched::Verb::kSend: return Side::kSend;
+    case sched::Verb::kSend:
+      return Side::kSend;
     case sched::Verb::kRecv:
-    case sched::Verb::kRecvReduce: return Side::kReceive;
+    case sched::Verb::kRecvReduce:
+      return Side::kReceive;
     case sched::Verb::kCopy:
-    case sched::Verb::kReduce: return Side::kLocal;
+    case sched::Verb::kReduce:
+      return Side::kLocal;
   }
   return Side::kLocal;
 }
@@ -63,23 +77,39 @@ std::int32_t find_before(const std::vector<PlanStep>& steps, const sched::Step& 
 
 }  // namespace
 
-Plan compile(const sched::Schedule& schedule, int rank) {
+Plan compile(const sched::Schedule& schedule, int rank, bool unbuffered) {
   CHECK_LT(static_cast<std::size_t>(rank), schedule.programs.size());
   const sched::Program& program = schedule.programs[static_cast<std::size_t>(rank)];
-  Plan plan{.contract = schedule.contract, .rank = rank, .steps = {}, .dependences = {}, .scratch_chunk = program.scratch_chunk};
+  Plan plan{.contract = schedule.contract,
+            .rank = rank,
+            .steps = {},
+            .dependences = {},
+            .scratch_chunk = program.scratch_chunk};
   std::size_t next = 0;
   for (const sched::Step& step : program.steps) {
     if (step.lane >= kLanesPerChannel) {
       throw UsageError("schedule '" + schedule.name + "' uses lane " + std::to_string(step.lane) +
                        "; transports have lanes 0 to " + std::to_string(kLanesPerChannel - 1));
     }
-    plan.steps.push_back({step.verb, step.lane, step.peer, step.source, step.target, step.chunks, step.dependences,
-                          static_cast<std::uint32_t>(next), find_before(plan.steps, step)});
+    const auto first = static_cast<std::uint32_t>(plan.dependences.size());
     for (std::uint16_t i = 0; i < step.dependences; ++i) {
       const std::uint32_t earlier = program.dependences[next++];
-      CHECK_LT(earlier, plan.steps.size() - 1);
-      plan.dependences.push_back({earlier, needs_whole(step, program.steps[earlier])});
+      CHECK_LT(earlier, plan.steps.size());
+      add_dependences(step, earlier, program.steps[earlier], plan.dependences);
+      // Whoever waits for a send will overwrite its source.
+      if (!unbuffered) plan.steps[earlier].exposable = false;
     }
+    plan.steps.push_back(
+        {.verb = step.verb,
+         .lane = step.lane,
+         .peer = step.peer,
+         .source = step.source,
+         .target = step.target,
+         .chunks = step.chunks,
+         .exposable = step.verb == sched::Verb::kSend,
+         .dependences = static_cast<std::uint32_t>(plan.dependences.size()) - first,
+         .first_dependence = first,
+         .before = find_before(plan.steps, step)});
   }
   CHECK_EQ(next, program.dependences.size());
   return plan;
@@ -89,7 +119,14 @@ const Plan& PlanCache::find(std::uint8_t algorithm, int root) {
   std::unique_ptr<Plan>& plan = plans_[{algorithm, root}];
   if (plan == nullptr) {
     const sched::Params params{.world = world_, .root = root};
-    plan = std::make_unique<Plan>(compile(sched::generate(sched::algorithms()[algorithm], params, rank_), rank_));
+    const sched::Algorithm& row = sched::algorithms()[algorithm];
+    // All ranks' programs are needed to see whether messages must be buffered; large worlds assume
+    // they must.
+    const bool small = world_ <= kMostWorldToProve;
+    const sched::Schedule schedule =
+        sched::generate(row, params, small ? std::nullopt : std::optional<int>(rank_));
+    plan =
+        std::make_unique<Plan>(compile(schedule, rank_, small && completes_unbuffered(schedule)));
   }
   last_ = plan.get();
   last_algorithm_ = algorithm;

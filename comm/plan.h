@@ -1,5 +1,6 @@
-// Plan: one rank's program, compiled for the executor: flat, with the questions that do not depend on sizes and
-// pointers answered. Cached by (collective, algorithm, root); world and rank are the communicator's.
+// Plan: one rank's program, compiled for the executor: flat, with the questions that do not depend
+// on sizes and pointers answered. Cached by (collective, algorithm, root); world and rank are the
+// communicator's.
 //
 // Never does: know counts, types or addresses; run.
 // Threads: const once built.
@@ -15,11 +16,13 @@
 
 namespace sinew::comm {
 
+// Two steps touch the same place. Byte x of the later one's slot needs the earlier one to have
+// passed the byte at the same address; where the slots begin at different addresses, that is
+// another x.
 struct PlanDependence {
-  std::uint32_t step;
-  // Whether all of that step must be done. Otherwise both steps touch each byte of the shared place at the same
-  // offset, and the first n bytes of this step need only the first n of that one.
-  bool whole;
+  std::uint32_t step;  // the earlier
+  sched::Slot slot;    // the later one's
+  sched::Slot earlier_slot;
 };
 
 struct PlanStep {
@@ -30,9 +33,12 @@ struct PlanStep {
   sched::Slot source;
   sched::Slot target;
   std::uint16_t chunks;
-  std::uint16_t dependences;
+  bool
+      exposable;  // a send whose receiver may read its source: nothing deadlocks for want of a copy
+  std::uint32_t dependences;
   std::uint32_t first_dependence;
-  std::int32_t before;  // the previous step of this kind (send or receive) on the same peer and lane
+  std::int32_t
+      before;  // the previous step of this kind (send or receive) on the same peer and lane
 };
 
 struct Plan {
@@ -44,7 +50,8 @@ struct Plan {
 };
 
 // Throws UsageError when the program uses more lanes than transports have.
-[[nodiscard]] Plan compile(const sched::Schedule& schedule, int rank);
+// unbuffered: whether it was found to complete without buffering any message (rendezvous.h).
+[[nodiscard]] Plan compile(const sched::Schedule& schedule, int rank, bool unbuffered);
 
 class PlanCache {
  public:

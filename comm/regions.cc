@@ -13,7 +13,8 @@ const Mapping* Regions::Region::view_of(int origin) const {
   return nullptr;
 }
 
-void Regions::add(std::uint64_t key, int own_origin, std::vector<int> origins, std::vector<Mapping> views) {
+void Regions::add(std::uint64_t key, int own_origin, std::vector<int> origins,
+                  std::vector<Mapping> views) {
   CHECK_EQ(origins.size(), views.size());
   Region region{key, nullptr, 0, std::move(origins), std::move(views)};
   const Mapping* own = region.view_of(own_origin);
@@ -27,9 +28,11 @@ void Regions::remove(const std::byte* own_data) {
   std::erase_if(regions_, [&](const Region& region) { return region.own == own_data; });
 }
 
-Regions::Place Regions::find(const std::byte* data, std::int64_t size_bytes, int peer_origin) const {
+Regions::Place Regions::find(const std::byte* data, std::int64_t size_bytes,
+                             int peer_origin) const {
   for (const Region& region : regions_) {
-    const auto offset = reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(region.own);
+    const auto offset =
+        reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(region.own);
     if (offset >= region.size_bytes) continue;
     if (offset + static_cast<std::uint64_t>(size_bytes) > region.size_bytes) return {};
     return region.view_of(peer_origin) != nullptr ? Place{region.key, offset} : Place{};
@@ -41,7 +44,9 @@ const std::byte* Regions::resolve(int peer_origin, Place place, std::int64_t siz
   for (const Region& region : regions_) {
     if (region.key != place.key) continue;
     const Mapping* view = region.view_of(peer_origin);
-    if (view == nullptr || place.offset + static_cast<std::uint64_t>(size_bytes) > view->size_bytes()) return nullptr;
+    if (view == nullptr ||
+        place.offset + static_cast<std::uint64_t>(size_bytes) > view->size_bytes())
+      return nullptr;
     return view->data() + place.offset;
   }
   return nullptr;

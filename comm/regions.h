@@ -1,9 +1,10 @@
-// Regions: the symmetric allocations that this rank and its peers map, so that an address in one can be handed
-// to a peer as (region, offset) and read there. Shared by a communicator and everything split from it.
+// Regions: the symmetric allocations that this rank and its peers map, so that an address in one
+// can be handed to a peer as (region, offset) and read there. Shared by a communicator and
+// everything split from it.
 //
 // Threads: one thread at a time (those of one rank's communicators).
-// Invariant: region numbers are given in the order of the collective `add` calls of one rank's communicators;
-// peers identify a region by its key, which its creators agreed on.
+// Invariant: region numbers are given in the order of the collective `add` calls of one rank's
+// communicators; peers identify a region by its key, which its creators agreed on.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +22,19 @@ class Regions {
     std::uint64_t offset = 0;
   };
 
-  // views[i] is what rank origins[i] (numbered in the communicator everything was split from) allocated.
+  // views[i] is what rank origins[i] (numbered in the communicator everything was split from)
+  // allocated.
   void add(std::uint64_t key, int own_origin, std::vector<int> origins, std::vector<Mapping> views);
   void remove(const std::byte* own_data);
 
+  // 1, 2, ... : this rank's part of a new region's key.
+  [[nodiscard]] std::uint64_t next_number() { return ++numbers_; }
   [[nodiscard]] bool empty() const { return regions_.empty(); }
   // Whether [data, data + size_bytes) is this rank's part of a region that peer_origin maps.
   [[nodiscard]] Place find(const std::byte* data, std::int64_t size_bytes, int peer_origin) const;
   // Where peer_origin's [offset, offset + size_bytes) is mapped here; null when it is not.
-  [[nodiscard]] const std::byte* resolve(int peer_origin, Place place, std::int64_t size_bytes) const;
+  [[nodiscard]] const std::byte* resolve(int peer_origin, Place place,
+                                         std::int64_t size_bytes) const;
 
  private:
   struct Region {
@@ -41,6 +46,7 @@ class Regions {
     [[nodiscard]] const Mapping* view_of(int origin) const;
   };
   std::vector<Region> regions_;
+  std::uint64_t numbers_ = 0;
 };
 
 }  // namespace sinew::comm

@@ -20,7 +20,8 @@ struct ProcessState {
   std::uint64_t start_time = 0;
 };
 
-// Field 3 is the state, field 22 the start time in ticks since boot; the name in between may hold blanks.
+// Field 3 is the state, field 22 the start time in ticks since boot; the name in between may hold
+// blanks.
 ProcessState read_process(int pid) {
   ProcessState result;
   std::FILE* file = std::fopen(fmt::format("/proc/{}/stat", pid).c_str(), "re");
@@ -32,20 +33,26 @@ ProcessState read_process(int pid) {
   const char* after_name = std::strrchr(text, ')');
   if (after_name == nullptr) return result;
   unsigned long long start = 0;
-  result.found = std::sscanf(after_name + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                             &result.state, &start) == 2;
+  result.found =
+      std::sscanf(
+          after_name + 1,
+          " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+          &result.state, &start) == 2;
   result.start_time = start;
   return result;
 }
 
 }  // namespace
 
-std::size_t Roster::size_bytes(int world) { return sizeof(Poison) + sizeof(Row) * static_cast<std::size_t>(world); }
+std::size_t Roster::size_bytes(int world) {
+  return sizeof(Poison) + sizeof(Row) * static_cast<std::size_t>(world);
+}
 
 Roster::Roster(std::byte* memory, int rank, int world, Roster* upper)
     : rank_(rank), world_(world), upper_(upper) {
   // Zeroed memory is a valid initial state of every member: the atomics are lock-free integers.
-  static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
+                std::atomic<std::uint32_t>::is_always_lock_free);
   static_assert(sizeof(Record) == 32);
   poison_ = std::launder(reinterpret_cast<Poison*>(memory));
   rows_ = std::launder(reinterpret_cast<Row*>(memory + sizeof(Poison)));
@@ -60,8 +67,20 @@ void Roster::join(int origin) {
 }
 
 void Roster::leave(Leaving how) {
-  own_->leaving.store(static_cast<std::uint32_t>(how), std::memory_order_release);  // meets the acquire in lost_rank
+  own_->leaving.store(static_cast<std::uint32_t>(how),
+                      std::memory_order_release);  // meets the acquire in lost_rank
   for (int peer = 0; peer < world_; ++peer) rows_[peer].doorbell.ring();
+}
+
+void Roster::write(Record& record, std::uint64_t flag, const CallInfo& call) {
+  record.packed.store(call.packed(), std::memory_order_relaxed);
+  record.count.store(call.count, std::memory_order_relaxed);
+  record.flag.store(flag,
+                    std::memory_order_release);  // meets the acquires in call_of and sent_call
+}
+
+void Roster::note_send(std::uint64_t flag, const CallInfo& call) {
+  write(own_->sends[sends_++ % kRecords], flag, call);
 }
 
 void Roster::waiting(int peer, const CallInfo& call) {
@@ -72,18 +91,32 @@ void Roster::waiting(int peer, const CallInfo& call) {
 
 std::optional<CallInfo> Roster::call_of(int rank, std::uint64_t number) const {
   const Record& record = rows_[rank].records[number % kRecords];
-  const std::uint64_t flag = record.flag.load(std::memory_order_acquire);  // meets the release in begin
+  const std::uint64_t flag =
+      record.flag.load(std::memory_order_acquire);  // meets the release in begin
   const std::uint64_t packed = record.packed.load(std::memory_order_relaxed);
   const std::int64_t count = record.count.load(std::memory_order_relaxed);
   if (number == 0 || flag != flag_of(number, signature_of(packed, count))) return std::nullopt;
   return CallInfo::unpack(packed, count);
 }
 
+std::optional<CallInfo> Roster::sent_call(int rank, std::uint64_t flag) const {
+  for (const Record& record : rows_[rank].sends) {
+    if (record.flag.load(std::memory_order_acquire) != flag)
+      continue;  // meets the release in write
+    const std::uint64_t packed = record.packed.load(std::memory_order_relaxed);
+    const std::int64_t count = record.count.load(std::memory_order_relaxed);
+    if (signature_of(packed, count) == static_cast<std::uint32_t>(flag))
+      return CallInfo::unpack(packed, count);
+  }
+  return std::nullopt;
+}
+
 int Roster::lost_rank(int waits_for, std::string* how) const {
   for (int peer = 0; peer < world_; ++peer) {
     if (peer == rank_) continue;
     const Row& row = rows_[peer];
-    const auto leaving = static_cast<Leaving>(row.leaving.load(std::memory_order_acquire));  // meets leave
+    const auto leaving =
+        static_cast<Leaving>(row.leaving.load(std::memory_order_acquire));  // meets leave
     if (leaving == Leaving::kDone && peer != waits_for) continue;
     if (leaving == Leaving::kDone) *how = "has destroyed its communicator";
     if (leaving == Leaving::kThrew) *how = "left by an exception";
@@ -92,7 +125,9 @@ int Roster::lost_rank(int waits_for, std::string* how) const {
     const std::uint64_t start_time = row.start_time.load(std::memory_order_relaxed);
     if (pid == 0 || start_time == 0 || pid == getpid()) continue;
     const ProcessState process = read_process(pid);
-    if (process.found && process.start_time == start_time && process.state != 'Z' && process.state != 'X') continue;
+    if (process.found && process.start_time == start_time && process.state != 'Z' &&
+        process.state != 'X')
+      continue;
     *how = fmt::format("(process {}) is dead", pid);
     return peer;
   }
@@ -101,12 +136,14 @@ int Roster::lost_rank(int waits_for, std::string* how) const {
 
 std::string Roster::name_of(int rank) const {
   if (upper_ == nullptr) return fmt::format("rank {}", rank);
-  return fmt::format("rank {} (world rank {})", rank, rows_[rank].origin.load(std::memory_order_relaxed));
+  return fmt::format("rank {} (world rank {})", rank,
+                     rows_[rank].origin.load(std::memory_order_relaxed));
 }
 
 std::string Roster::stand_of(int rank) const {
   const Row& row = rows_[rank];
-  const std::uint64_t number = row.begun.load(std::memory_order_acquire);  // meets the release in begin
+  const std::uint64_t number =
+      row.begun.load(std::memory_order_acquire);  // meets the release in begin
   const std::uint64_t ended = row.ended.load(std::memory_order_relaxed);
   std::string text;
   if (number == 0) {
@@ -141,7 +178,8 @@ void Roster::poison(Cause cause, int peer, const std::string& text) {
     poison_->peer = peer;
     poison_->cause = static_cast<std::uint32_t>(cause);
     std::snprintf(poison_->text, sizeof poison_->text, "%s", text.c_str());
-    poison_->state.store(kWritten, std::memory_order_release);  // meets the acquires in poison_error
+    poison_->state.store(kWritten,
+                         std::memory_order_release);  // meets the acquires in poison_error
   }
   for (int rank = 0; rank < world_; ++rank) rows_[rank].doorbell.ring();
 }
@@ -152,11 +190,13 @@ Error Roster::poison_error() const {
     return upper_->poison_error();
   }
   // The writer is a few stores away from done, unless it was killed among them.
-  for (int tries = 0; tries < 100'000 && poison_->state.load(std::memory_order_acquire) == kWriting; ++tries) {
+  for (int tries = 0; tries < 100'000 && poison_->state.load(std::memory_order_acquire) == kWriting;
+       ++tries) {
     sched_yield();
   }
   if (poison_->state.load(std::memory_order_acquire) != kWritten) {
-    return {Cause::kPeerGone, rank_, -1, fmt::format("rank {}: a peer died while it reported an error", rank_)};
+    return {Cause::kPeerGone, rank_, -1,
+            fmt::format("rank {}: a peer died while it reported an error", rank_)};
   }
   if (poison_->rank == rank_) {
     return {static_cast<Cause>(poison_->cause), rank_, poison_->peer, poison_->text};

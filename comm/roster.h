@@ -1,6 +1,7 @@
-// Roster: the table, in memory that all ranks map, of who is here and what each one is doing. A waiting rank
-// reads it to say who is missing and where everyone stands; a failing rank writes the one error that wakes all.
-// It is the side path of DESIGN's "never hang, never lie": messages do not depend on it.
+// Roster: the table, in memory that all ranks map, of who is here and what each one is doing. A
+// waiting rank reads it to say who is missing and where everyone stands; a failing rank writes the
+// one error that wakes all. It is the side path of DESIGN's "never hang, never lie": messages do
+// not depend on it.
 //
 // Never does: wait for anybody.
 // Threads: each rank writes only its own row; poison() is for any rank; readers are any ranks.
@@ -25,16 +26,19 @@ class Roster {
  public:
   // Bytes of shared, zeroed memory that a roster of `world` ranks needs.
   [[nodiscard]] static std::size_t size_bytes(int world);
-  // upper: the roster of the communicator this one was split from, or null. A failure in one is a failure in
-  // all of them, since a rank that left one will not come to the others.
+  // upper: the roster of the communicator this one was split from, or null. A failure in one is a
+  // failure in all of them, since a rank that left one will not come to the others.
   Roster(std::byte* memory, int rank, int world, Roster* upper);
 
   // Own row.
-  // Before the first call. origin: this rank's number in the communicator that everything was split from.
+  // Before the first call. origin: this rank's number in the communicator that everything was split
+  // from.
   void join(int origin);
   enum class Leaving : std::uint32_t { kPresent = 0, kDone = 1, kThrew = 2 };
   void leave(Leaving how);
-  void begin(std::uint64_t number, const CallInfo& call) { begin(number, call.packed(), call.count); }
+  void begin(std::uint64_t number, const CallInfo& call) {
+    begin(number, call.packed(), call.count);
+  }
   void begin(std::uint64_t number, std::uint64_t packed, std::int64_t count) {
     Record& record = own_->records[number % kRecords];
     record.packed.store(packed, std::memory_order_relaxed);
@@ -43,26 +47,33 @@ class Roster {
     record.flag.store(flag_of(number, signature_of(packed, count)), std::memory_order_release);
     own_->begun.store(number, std::memory_order_release);
   }
+  // A message this rank sends, so that a receiver that expected another one can name it.
+  void note_send(std::uint64_t flag, const CallInfo& call);
   void end(std::uint64_t number) { own_->ended.store(number, std::memory_order_relaxed); }
   // What a slow wait waits for; for the peers' reports only.
   void waiting(int peer, const CallInfo& call);
 
   // Anyone's row.
   [[nodiscard]] Doorbell& doorbell(int rank) { return rows_[rank].doorbell; }
-  [[nodiscard]] std::uint64_t begun(int rank) const { return rows_[rank].begun.load(std::memory_order_acquire); }
+  [[nodiscard]] std::uint64_t begun(int rank) const {
+    return rows_[rank].begun.load(std::memory_order_acquire);
+  }
   [[nodiscard]] std::optional<CallInfo> call_of(int rank, std::uint64_t number) const;
-  // A rank whose process is gone or that left by an exception, or that left cleanly although this rank waits for
-  // it; -1: none. Looks at the operating system: for waits of milliseconds.
+  [[nodiscard]] std::optional<CallInfo> sent_call(int rank, std::uint64_t flag) const;
+  // A rank whose process is gone or that left by an exception, or that left cleanly although this
+  // rank waits for it; -1: none. Looks at the operating system: for waits of milliseconds.
   [[nodiscard]] int lost_rank(int waits_for, std::string* how) const;
   // "rank 1", or "rank 1 (world rank 5)" in a split communicator.
   [[nodiscard]] std::string name_of(int rank) const;
-  // One clause per rank: "rank 0 is in call 7 (all_reduce/ring of 8 f32, sum); rank 1 never made a call".
+  // One clause per rank: "rank 0 is in call 7 (all_reduce/ring of 8 f32, sum); rank 1 never made a
+  // call".
   [[nodiscard]] std::string stand() const;
 
   // The first poison wins; `text` then is what every rank throws. Wakes sleepers.
   void poison(Cause cause, int peer, const std::string& text);
   [[nodiscard]] bool poisoned() const {
-    return poison_->state.load(std::memory_order_acquire) != kClean ||  // meets the releases in poison()
+    return poison_->state.load(std::memory_order_acquire) !=
+               kClean ||  // meets the releases in poison()
            (upper_ != nullptr && upper_->poisoned());
   }
   // After poisoned(): the error as this rank throws it.
@@ -90,6 +101,7 @@ class Roster {
     std::atomic<std::int32_t> origin;
     std::atomic<std::uint64_t> start_time;
     alignas(64) Record records[kRecords];
+    alignas(64) Record sends[kRecords];
   };
   struct alignas(64) Poison {
     std::atomic<std::uint32_t> state;
@@ -99,6 +111,7 @@ class Roster {
     char text[1008];
   };
 
+  static void write(Record& record, std::uint64_t flag, const CallInfo& call);
   [[nodiscard]] std::string stand_of(int rank) const;
 
   int rank_;
@@ -107,6 +120,7 @@ class Roster {
   Poison* poison_;
   Row* rows_;
   Row* own_;
+  std::uint64_t sends_ = 0;
 };
 
 }  // namespace sinew::comm

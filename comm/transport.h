@@ -1,10 +1,12 @@
-// Transport: the seam between schedules and bytes. Messages flow through lanes, FIFO between an ordered pair of
-// ranks; the transport decides how each one's bytes move and how large a message may be.
+// Transport: the seam between schedules and bytes. Messages flow through lanes, FIFO between an
+// ordered pair of ranks; the transport decides how each one's bytes move and how large a message
+// may be.
 //
 // Never does: reduce, match tags, wait, or know collectives.
 // Threads: one transport per rank, one thread at a time; peers run concurrently.
 // Invariants
-//   1. Messages of one lane arrive in the order sent, each exactly once, with the flag given to send.
+//   1. Messages of one lane arrive in the order sent, each exactly once, with the flag given to
+//   send.
 //   2. A lane holds `credits` messages that its receiver has not released; then send takes nothing.
 //   3. No call blocks; none throws after setup.
 //   4. Message::data stays valid and unchanged until release.
@@ -16,9 +18,11 @@
 
 namespace sinew::comm {
 
-// Lanes of an ordered pair of ranks: collectives in flight each have a channel of kLanesPerChannel, then one lane
-// per tag of point-to-point messages, then one for the communicator's own setup traffic.
-inline constexpr int kChannels = 4;  // channel 0 is for blocking calls, the others for started ones in turn
+// Lanes of an ordered pair of ranks: collectives in flight each have a channel of kLanesPerChannel,
+// then one lane per tag of point-to-point messages, then one for the communicator's own setup
+// traffic.
+inline constexpr int kChannels =
+    4;  // channel 0 is for blocking calls, the others for started ones in turn
 inline constexpr int kLanesPerChannel = 2;
 inline constexpr int kTagLanes = 16;
 inline constexpr int kFirstTagLane = kChannels * kLanesPerChannel;
@@ -27,9 +31,10 @@ inline constexpr int kLanes = kSetupLane + 1;
 
 struct Traits {
   std::string_view name;
-  int credits = 0;             // unreleased messages per lane
-  std::int64_t slot_bytes = 0; // largest message that is copied on its way, of a blocking collective
-  bool maps_peers = false;     // any buffer of a peer can be read in place
+  int credits = 0;  // unreleased messages per lane
+  std::int64_t slot_bytes =
+      0;                    // largest message that is copied on its way, of a blocking collective
+  bool maps_peers = false;  // any buffer of a peer can be read in place
 };
 
 struct Message {
@@ -38,6 +43,9 @@ struct Message {
   const std::byte* data = nullptr;  // null: not addressable, read() copies it out
   std::uint64_t remote = 0;         // for read()
 };
+
+// Whether the receiver may read the source itself, later; else it is copied before send returns.
+enum class Source : std::uint8_t { kStable, kCopied };
 
 // What became of a send.
 struct Sent {
@@ -52,16 +60,17 @@ class Transport {
   virtual ~Transport() = default;
   [[nodiscard]] virtual const Traits& traits() const = 0;
 
-  // Sends one message holding the first bytes of data, as many as suit. Takes a multiple of 64 or all.
+  // Sends one message holding the first bytes of data, as many as suit. Takes a multiple of 64 or
+  // all.
   [[nodiscard]] virtual Sent send(int peer, int lane, std::uint64_t flag, const std::byte* data,
-                                  std::int64_t size_bytes) = 0;
+                                  std::int64_t size_bytes, Source source) = 0;
   [[nodiscard]] virtual bool released(int peer, int lane, std::uint64_t sequence) = 0;
 
   // The oldest unreleased message from peer, if it has arrived.
   [[nodiscard]] virtual bool peek(int peer, int lane, Message* message) = 0;
   // Copies a part of a message whose data is null. False: the peer's memory could not be read.
-  [[nodiscard]] virtual bool read(int peer, const Message& message, std::int64_t offset, std::byte* target,
-                                  std::int64_t size_bytes) = 0;
+  [[nodiscard]] virtual bool read(int peer, const Message& message, std::int64_t offset,
+                                  std::byte* target, std::int64_t size_bytes) = 0;
   virtual void release(int peer, int lane) = 0;
 };
 

@@ -18,7 +18,8 @@ namespace {
 // A pause instruction takes 40 to 140 cycles: about 25 ns between two polls.
 constexpr int kSpinsPerUs = 40;
 constexpr int kSpinUs = 50;
-// A yield that finds nobody else takes half a microsecond: a millisecond of them is cheaper than a sleep's wake-up.
+// A yield that finds nobody else takes half a microsecond: a millisecond of them is cheaper than a
+// sleep's wake-up.
 constexpr std::int64_t kYieldNs = 1'000'000;
 constexpr std::int64_t kSleepNs = 500'000;
 
@@ -60,9 +61,11 @@ void Waiter::rest() {
     sched_yield();
     return;
   }
-  // Between raising the flag and sleeping the caller looks once more, so the first visit only raises it.
+  // Between raising the flag and sleeping the caller looks once more, so the first visit only
+  // raises it.
   if (doorbell_.sleeping.load(std::memory_order_relaxed) == 0) {
-    heard_ = doorbell_.rings.load(std::memory_order_acquire);  // meets the release in Doorbell::wake
+    heard_ =
+        doorbell_.rings.load(std::memory_order_acquire);  // meets the release in Doorbell::wake
     doorbell_.sleeping.store(1, std::memory_order_seq_cst);
     return;
   }
@@ -89,7 +92,8 @@ int count_cores(const Cores* ranks, int count) {
   Cores all;
   for (int rank = 0; rank < count; ++rank) {
     for (int word = 0; word < kMaxCores / 64; ++word) all.mask[word] |= ranks[rank].mask[word];
-    if (ranks[rank].quota > 0 && (all.quota == 0 || ranks[rank].quota < all.quota)) all.quota = ranks[rank].quota;
+    if (ranks[rank].quota > 0 && (all.quota == 0 || ranks[rank].quota < all.quota))
+      all.quota = ranks[rank].quota;
   }
   int cores = 0;
   for (const std::uint64_t word : all.mask) cores += __builtin_popcountll(word);

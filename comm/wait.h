@@ -1,8 +1,8 @@
 // Waiting: spin, then yield the core, then sleep, each stage as long as the machine makes it worth.
 //
-// With a core per rank the answer is usually one cache miss away: spin. With more ranks than cores the rank that
-// must answer may be waiting for this very core: yield at once. A wait that lasts milliseconds is somebody's
-// computation: sleep on the doorbell, so that the core is theirs.
+// With a core per rank the answer is usually one cache miss away: spin. With more ranks than cores
+// the rank that must answer may be waiting for this very core: yield at once. A wait that lasts
+// milliseconds is somebody's computation: sleep on the doorbell, so that the core is theirs.
 //
 // Never does: decide what is waited for, or throw.
 // Threads: a Waiter belongs to one wait of one thread.
@@ -16,16 +16,17 @@
 namespace sinew::comm {
 
 struct WaitPolicy {
-  int spins = 0;                  // polls with a pause before the first yield
-  std::int64_t yield_ns = 0;      // how long to yield before the first sleep
+  int spins = 0;              // polls with a pause before the first yield
+  std::int64_t yield_ns = 0;  // how long to yield before the first sleep
   double timeout_s = 60;
 };
 
 [[nodiscard]] std::int64_t now_ns();  // monotonic
 
-// One per rank, in memory that its peers map. A sleeper raises `sleeping` and waits for `rings` to change; a
-// peer that has written something rings when it sees it raised. No fence orders the peer's write before its
-// look, so a ring can be missed: each sleep is therefore short, and a missed ring costs at most one.
+// One per rank, in memory that its peers map. A sleeper raises `sleeping` and waits for `rings` to
+// change; a peer that has written something rings when it sees it raised. No fence orders the
+// peer's write before its look, so a ring can be missed: each sleep is therefore short, and a
+// missed ring costs at most one.
 struct alignas(64) Doorbell {
   std::atomic<std::uint32_t> rings;
   std::atomic<std::uint32_t> sleeping;
@@ -43,7 +44,8 @@ class Waiter {
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
-  // Waits a little. True when this step left the spinning stage: time to look for failures and the deadline.
+  // Waits a little. True when this step left the spinning stage: time to look for failures and the
+  // deadline.
   bool pause() {
     if (spun_ < policy_.spins) [[likely]] {
       ++spun_;
@@ -62,7 +64,9 @@ class Waiter {
     }
   }
   [[nodiscard]] std::int64_t waited_ns() const { return last_ns_ - start_ns_; }
-  [[nodiscard]] bool expired() const { return static_cast<double>(waited_ns()) > policy_.timeout_s * 1e9; }
+  [[nodiscard]] bool expired() const {
+    return static_cast<double>(waited_ns()) > policy_.timeout_s * 1e9;
+  }
 
  private:
   void rest();
@@ -70,8 +74,8 @@ class Waiter {
   const WaitPolicy& policy_;
   Doorbell& doorbell_;
   int spun_ = 0;
-  std::uint32_t heard_ = 0;       // rings before the last look at what is waited for
-  std::int64_t start_ns_ = 0;     // 0: still spinning
+  std::uint32_t heard_ = 0;    // rings before the last look at what is waited for
+  std::int64_t start_ns_ = 0;  // 0: still spinning
   std::int64_t last_ns_ = 0;
 };
 

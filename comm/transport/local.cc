@@ -1,4 +1,5 @@
-// local: ranks are threads of one process, so a block is heap memory and every address is a peer's address.
+// local: ranks are threads of one process, so a block is heap memory and every address is a peer's
+// address.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>

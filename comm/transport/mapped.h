@@ -1,15 +1,18 @@
-// MappedTransport: lanes in memory that all ranks map. Serves both `local` and `shm`; they differ only in how
-// that memory came about (comm/memory.h).
+// MappedTransport: lanes in memory that all ranks map. Serves both `local` and `shm`; they differ
+// only in how that memory came about (comm/memory.h).
 //
-// A lane is a ring of envelopes, one cache line each, written by the sender, and one line with the receiver's
-// count of released messages. A message's bytes lie
+// A lane is a ring of envelopes, one cache line each, written by the sender, and one line with the
+// receiver's count of released messages. A message's bytes lie
 //   - in the envelope itself, when they are few;
-//   - in the sender's buffer, when the receiver can address it (threads, symmetric allocations): nothing is
+//   - in the sender's buffer, when the receiver can address it (threads, symmetric allocations):
+//   nothing is
 //     copied and the sender learns of the release;
-//   - in the slot of the envelope otherwise: copied in by the sender, read in place by the receiver.
+//   - in the slot of the envelope otherwise: copied in by the sender, read in place by the
+//   receiver.
 //
-// Ordering: the sender's release store of an envelope's sequence meets the receiver's acquire load in peek; the
-// receiver's release store of the count of released messages meets the sender's acquire load in send and released.
+// Ordering: the sender's release store of an envelope's sequence meets the receiver's acquire load
+// in peek; the receiver's release store of the count of released messages meets the sender's
+// acquire load in send and released.
 #pragma once
 
 #include <atomic>
@@ -38,14 +41,15 @@ class MappedLayout {
 
  private:
   [[nodiscard]] std::size_t pair(int from, int to) const {
-    return static_cast<std::size_t>(from) * static_cast<std::size_t>(world_) + static_cast<std::size_t>(to);
+    return static_cast<std::size_t>(from) * static_cast<std::size_t>(world_) +
+           static_cast<std::size_t>(to);
   }
   int world_;
   std::size_t released_;
   std::size_t slots_;
   std::size_t size_bytes_;
   std::size_t pair_slot_bytes_;
-  std::int64_t slot_bytes_[3];  // blocking, started, tag and setup lanes
+  std::int64_t slot_bytes_[3];          // blocking, started, tag and setup lanes
   std::size_t lane_slots_[kLanes + 1];  // offset of a lane's slots within its pair's
 };
 
@@ -66,7 +70,7 @@ class MappedTransport final : public Transport {
 
   [[nodiscard]] const Traits& traits() const override { return traits_; }
   [[nodiscard]] Sent send(int peer, int lane, std::uint64_t flag, const std::byte* data,
-                          std::int64_t size_bytes) override;
+                          std::int64_t size_bytes, Source source) override;
   [[nodiscard]] bool released(int peer, int lane, std::uint64_t sequence) override;
   [[nodiscard]] bool peek(int peer, int lane, Message* message) override;
   [[nodiscard]] bool read(int peer, const Message& message, std::int64_t offset, std::byte* target,
@@ -116,7 +120,8 @@ class MappedTransport final : public Transport {
   static std::size_t index(int peer, int lane) {
     return static_cast<std::size_t>(peer) * kLanes + static_cast<std::size_t>(lane);
   }
-  [[nodiscard]] bool expose(int peer, const std::byte* data, std::int64_t size_bytes, Envelope& envelope) const;
+  [[nodiscard]] bool expose(int peer, const std::byte* data, std::int64_t size_bytes,
+                            Envelope& envelope) const;
 
   MappedPlace place_;
   Traits traits_;

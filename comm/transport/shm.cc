@@ -1,6 +1,7 @@
-// shm: ranks are processes of one host. A block is a memfd that peers open through /proc/PID/fd, so that
-// nothing is ever visible in a file system; where that is denied (another user or PID namespace) it is a file
-// in /dev/shm, mode 0600, unlinked as soon as every rank has mapped it or failed to.
+// shm: ranks are processes of one host. A block is a memfd that peers open through /proc/PID/fd, so
+// that nothing is ever visible in a file system; where that is denied (another user or PID
+// namespace) it is a file in /dev/shm, mode 0600, unlinked as soon as every rank has mapped it or
+// failed to.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -27,8 +28,8 @@ enum class Place { kMemfd, kFile };
 
 struct Segment {
   int fd = -1;
-  std::string path;   // how a peer opens it
-  std::string error;  // empty: usable
+  std::string path;    // how a peer opens it
+  std::string error;   // empty: usable
   bool named = false;  // visible in /dev/shm
 
   // Every way out of the setup removes the name, also a peer's failure.
@@ -38,25 +39,32 @@ struct Segment {
   }
 };
 
-std::string size_text(std::size_t size_bytes) { return format_bytes(static_cast<std::int64_t>(size_bytes)); }
+std::string size_text(std::size_t size_bytes) {
+  return format_bytes(static_cast<std::int64_t>(size_bytes));
+}
 
 std::string reserve_error(Place place, std::size_t size_bytes, int code) {
   if (place == Place::kMemfd) {
-    return fmt::format("cannot reserve {} of shared memory: {}; free memory or raise the memory limit of this cgroup",
-                       size_text(size_bytes), std::strerror(code));
+    return fmt::format(
+        "cannot reserve {} of shared memory: {}; free memory or raise the memory limit of this "
+        "cgroup",
+        size_text(size_bytes), std::strerror(code));
   }
   struct statvfs file_system {};
   std::string state = "its size is unknown";
   if (statvfs("/dev/shm", &file_system) == 0) {
-    state = fmt::format("it holds {}, {} free", size_text(file_system.f_blocks * file_system.f_frsize),
-                        size_text(file_system.f_bavail * file_system.f_frsize));
+    state =
+        fmt::format("it holds {}, {} free", size_text(file_system.f_blocks * file_system.f_frsize),
+                    size_text(file_system.f_bavail * file_system.f_frsize));
   }
   return fmt::format(
-      "cannot reserve {} in /dev/shm ({}): {}; enlarge it: mount -o remount,size=1G /dev/shm, or docker run --shm-size=1g",
+      "cannot reserve {} in /dev/shm ({}): {}; enlarge it: mount -o remount,size=1G /dev/shm, or "
+      "docker run --shm-size=1g",
       size_text(size_bytes), state, std::strerror(code));
 }
 
-// Reserves every page now: a full file system is an error here instead of SIGBUS at some later store.
+// Reserves every page now: a full file system is an error here instead of SIGBUS at some later
+// store.
 void reserve(Segment& segment, Place place, std::size_t size_bytes) {
   const int code = posix_fallocate(segment.fd, 0, static_cast<off_t>(size_bytes));
   if (code != 0) segment.error = reserve_error(place, size_bytes, code);
@@ -102,7 +110,8 @@ void set_text(char* target, std::size_t size, const std::string& text) {
 Mapping map(int fd, std::size_t size_bytes, std::string& error) {
   void* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (data == MAP_FAILED) {
-    error = fmt::format("cannot map {} of shared memory: {}", size_text(size_bytes), std::strerror(errno));
+    error = fmt::format("cannot map {} of shared memory: {}", size_text(size_bytes),
+                        std::strerror(errno));
     return {};
   }
   return {static_cast<std::byte*>(data), size_bytes, nullptr, unmap};
@@ -137,13 +146,14 @@ class HostMemory final : public Memory {
     if (try_share(bootstrap, size_bytes, Place::kMemfd, views, first_error)) return views;
     std::string error;
     if (try_share(bootstrap, size_bytes, Place::kFile, views, error)) return views;
-    throw Error(Cause::kResource, bootstrap.rank(), -1, fmt::format("setup: {} (and before that: {})", error, first_error));
+    throw Error(Cause::kResource, bootstrap.rank(), -1,
+                fmt::format("setup: {} (and before that: {})", error, first_error));
   }
 
  private:
   // True on all ranks or false on all.
-  static bool try_share(Bootstrap& bootstrap, std::size_t size_bytes, Place place, std::vector<Mapping>& views,
-                        std::string& error) {
+  static bool try_share(Bootstrap& bootstrap, std::size_t size_bytes, Place place,
+                        std::vector<Mapping>& views, std::string& error) {
     Segment own;
     Offer offer{};
     offer.size_bytes = size_bytes;
@@ -176,7 +186,8 @@ class HostMemory final : public Memory {
     return usable;
   }
 
-  static bool report(const Bootstrap& bootstrap, const std::vector<Offer>& offers, std::string& error) {
+  static bool report(const Bootstrap& bootstrap, const std::vector<Offer>& offers,
+                     std::string& error) {
     for (int peer = 0; peer < bootstrap.world(); ++peer) {
       const char* text = offers[static_cast<std::size_t>(peer)].error;
       if (text[0] == '\0') continue;

@@ -1,0 +1,271 @@
+#include "comm/communicator.h"
+
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "comm/engine.h"
+#include "sched/base/check.h"
+#include "sched/base/error.h"
+
+namespace sinew::comm {
+
+namespace {
+
+// Adds the time of its scope to a counter.
+class Timed {
+ public:
+  explicit Timed(Counter& counter) : counter_(counter), start_ns_(now_ns()) {}
+  ~Timed() { counter_.seconds += 1e-9 * static_cast<double>(now_ns() - start_ns_); }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  Counter& counter_;
+  std::int64_t start_ns_;
+};
+
+Counter& counter_of(Engine& engine, const CallInfo& call, bool sends) {
+  if (call.kind == CallKind::kMessage)
+    return sends ? engine.counters().send : engine.counters().recv;
+  return engine.counters().collective[static_cast<std::size_t>(call.kind)];
+}
+
+Counter& counter_of(Engine& engine, sched::Collective op) {
+  return engine.counters().collective[static_cast<std::size_t>(op)];
+}
+
+}  // namespace
+
+// ---- requests
+
+Request::Request(Request&& other) noexcept
+    : engine_(std::exchange(other.engine_, nullptr)),
+      operation_(std::exchange(other.operation_, nullptr)),
+      transfer_(std::exchange(other.transfer_, nullptr)) {}
+
+Request& Request::operator=(Request&& other) noexcept {
+  CHECK(!pending());
+  engine_ = std::exchange(other.engine_, nullptr);
+  operation_ = std::exchange(other.operation_, nullptr);
+  transfer_ = std::exchange(other.transfer_, nullptr);
+  return *this;
+}
+
+Request::~Request() {
+  if (!pending() || engine_->failed()) return;
+  CHECK(std::uncaught_exceptions() > 0 && "a request was neither waited for nor failed");
+  engine_->abandon();
+}
+
+void Request::wait() {
+  CHECK(pending());
+  if (operation_ != nullptr) {
+    const Timed timed(counter_of(*engine_, operation_->call, false));
+    engine_->wait(*operation_);
+  } else {
+    const bool sends = transfer_->direction == Transfer::Direction::kSend;
+    const Timed timed(counter_of(*engine_, transfer_->call, sends));
+    engine_->wait(*transfer_);
+  }
+  engine_ = nullptr;
+}
+
+bool Request::test() {
+  if (!pending()) return true;
+  if (!(operation_ != nullptr ? engine_->test(*operation_) : engine_->test(*transfer_)))
+    return false;
+  engine_ = nullptr;
+  return true;
+}
+
+// ---- creation
+
+Communicator::Communicator(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+Communicator::~Communicator() {
+  if (std::uncaught_exceptions() > 0) engine_->abandon();
+}
+
+std::unique_ptr<Communicator> Communicator::from_bootstrap(Bootstrap& bootstrap,
+                                                           const Options& options) {
+  const bool local = options.transport == "local";
+  if (!local && options.transport != "auto" && options.transport != "shm") {
+    throw UsageError("transport '" + options.transport +
+                     "' is unknown; legal values: auto, shm, local");
+  }
+  Engine::Parts parts;
+  parts.bootstrap = &bootstrap;
+  parts.memory = local ? thread_memory() : host_memory();
+  parts.regions = std::make_shared<Regions>();
+  return std::unique_ptr<Communicator>(
+      new Communicator(std::make_unique<Engine>(std::move(parts), options)));
+}
+
+std::unique_ptr<Communicator> Communicator::from_mpi(const Options& options) {
+  const std::unique_ptr<Bootstrap> bootstrap = mpi_bootstrap(options.timeout_s);
+  if (options.transport == "local" && bootstrap->world() > 1) {
+    throw UsageError("transport 'local' connects threads of one process; legal values with " +
+                     std::to_string(bootstrap->world()) + " processes: auto, shm");
+  }
+  return from_bootstrap(*bootstrap, options);
+}
+
+void Communicator::run_threads(int world, const Options& options,
+                               const std::function<void(Communicator&)>& body) {
+  if (world < 1)
+    throw UsageError("world " + std::to_string(world) +
+                     " is out of range; legal values: 1 and more");
+  Options threads_options = options;
+  if (options.transport == "auto") threads_options.transport = "local";
+  std::vector<std::unique_ptr<Bootstrap>> bootstraps = thread_bootstraps(world, options.timeout_s);
+  std::mutex mutex;
+  std::exception_ptr first;
+  const auto run = [&](int rank) {
+    try {
+      const auto communicator =
+          from_bootstrap(*bootstraps[static_cast<std::size_t>(rank)], threads_options);
+      body(*communicator);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (first == nullptr) first = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 1; rank < world; ++rank) threads.emplace_back(run, rank);
+    run(0);
+  }
+  if (first != nullptr) std::rethrow_exception(first);
+}
+
+int Communicator::rank() const { return engine_->rank(); }
+int Communicator::world() const { return engine_->world(); }
+std::string_view Communicator::transport_name() const { return engine_->transport_name(); }
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key) {
+  std::unique_ptr<Engine> engine = engine_->split(color, key);
+  if (engine == nullptr) return nullptr;
+  return std::unique_ptr<Communicator>(new Communicator(std::move(engine)));
+}
+
+// ---- collectives
+
+void Communicator::run(const Ask& ask, Call call) {
+  const Timed timed(counter_of(*engine_, ask.op));
+  engine_->run(ask, call.algorithm);
+}
+
+Request Communicator::start(const Ask& ask, Call call) {
+  const Timed timed(counter_of(*engine_, ask.op));
+  Request request;
+  request.operation_ = &engine_->start(ask, call.algorithm);
+  request.engine_ = engine_.get();
+  return request;
+}
+
+void Communicator::all_reduce(const void* input, void* output, std::int64_t count, DType dtype,
+                              ReduceOp op, Call call) {
+  run({sched::Collective::kAllReduce, input, output, count, dtype, op, 0}, call);
+}
+
+void Communicator::reduce_scatter(const void* input, void* output, std::int64_t count, DType dtype,
+                                  ReduceOp op, Call call) {
+  run({sched::Collective::kReduceScatter, input, output, count, dtype, op, 0}, call);
+}
+
+void Communicator::all_gather(const void* input, void* output, std::int64_t count, DType dtype,
+                              Call call) {
+  run({sched::Collective::kAllGather, input, output, count, dtype, ReduceOp::kSum, 0}, call);
+}
+
+void Communicator::broadcast(const void* input, void* output, std::int64_t count, DType dtype,
+                             int root, Call call) {
+  run({sched::Collective::kBroadcast, input, output, count, dtype, ReduceOp::kSum, root}, call);
+}
+
+void Communicator::reduce(const void* input, void* output, std::int64_t count, DType dtype,
+                          ReduceOp op, int root, Call call) {
+  run({sched::Collective::kReduce, input, output, count, dtype, op, root}, call);
+}
+
+void Communicator::barrier(Call call) { run({}, call); }
+
+Request Communicator::start_all_reduce(const void* input, void* output, std::int64_t count,
+                                       DType dtype, ReduceOp op, Call call) {
+  return start({sched::Collective::kAllReduce, input, output, count, dtype, op, 0}, call);
+}
+
+Request Communicator::start_reduce_scatter(const void* input, void* output, std::int64_t count,
+                                           DType dtype, ReduceOp op, Call call) {
+  return start({sched::Collective::kReduceScatter, input, output, count, dtype, op, 0}, call);
+}
+
+Request Communicator::start_all_gather(const void* input, void* output, std::int64_t count,
+                                       DType dtype, Call call) {
+  return start({sched::Collective::kAllGather, input, output, count, dtype, ReduceOp::kSum, 0},
+               call);
+}
+
+Request Communicator::start_broadcast(const void* input, void* output, std::int64_t count,
+                                      DType dtype, int root, Call call) {
+  return start({sched::Collective::kBroadcast, input, output, count, dtype, ReduceOp::kSum, root},
+               call);
+}
+
+Request Communicator::start_reduce(const void* input, void* output, std::int64_t count, DType dtype,
+                                   ReduceOp op, int root, Call call) {
+  return start({sched::Collective::kReduce, input, output, count, dtype, op, root}, call);
+}
+
+Request Communicator::start_barrier(Call call) { return start({}, call); }
+
+// ---- point to point
+
+void Communicator::send(const void* data, std::int64_t count, DType dtype, int peer, int tag) {
+  const Timed timed(engine_->counters().send);
+  engine_->send(data, count, dtype, peer, tag);
+}
+
+void Communicator::recv(void* data, std::int64_t count, DType dtype, int peer, int tag) {
+  const Timed timed(engine_->counters().recv);
+  engine_->recv(data, count, dtype, peer, tag);
+}
+
+Request Communicator::start_send(const void* data, std::int64_t count, DType dtype, int peer,
+                                 int tag) {
+  const Timed timed(engine_->counters().send);
+  Request request;
+  request.transfer_ = &engine_->start_send(data, count, dtype, peer, tag);
+  request.engine_ = engine_.get();
+  return request;
+}
+
+Request Communicator::start_recv(void* data, std::int64_t count, DType dtype, int peer, int tag) {
+  const Timed timed(engine_->counters().recv);
+  Request request;
+  request.transfer_ = &engine_->start_recv(data, count, dtype, peer, tag);
+  request.engine_ = engine_.get();
+  return request;
+}
+
+// ---- the rest
+
+Symmetric Communicator::allocate(std::size_t size_bytes) {
+  std::byte* data = engine_->allocate(size_bytes);
+  return {data, SymmetricDeleter{engine_->regions()}};
+}
+
+void SymmetricDeleter::operator()(std::byte* pointer) const { regions->remove(pointer); }
+
+Communicator::Choice Communicator::explain(sched::Collective op, std::int64_t count,
+                                           DType dtype) const {
+  const Selection selection = select(op, full_bytes(op, count, dtype, world()), engine_->machine());
+  return {std::string(selection.algorithm), std::string(selection.reason)};
+}
+
+const Counters& Communicator::counters() const { return engine_->counters(); }
+void Communicator::reset_counters() { engine_->counters() = Counters{}; }
+
+}  // namespace sinew::comm

@@ -1,0 +1,145 @@
+#include "comm/messages.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/reduce.h"
+#include "sched/base/check.h"
+
+namespace sinew::comm {
+
+Messages::Messages(Transport& transport, int rank, int world)
+    : transport_(transport), rank_(rank), queues_(static_cast<std::size_t>(world) * kLanes * 2) {}
+
+Messages::Queue& Messages::queue(const Transfer& transfer) {
+  const std::size_t lane =
+      static_cast<std::size_t>(transfer.peer) * kLanes + static_cast<std::size_t>(transfer.lane);
+  return queues_[lane * 2 + static_cast<std::size_t>(transfer.direction)];
+}
+
+Transfer& Messages::start(const Transfer& transfer) {
+  std::unique_ptr<Transfer> owned;
+  if (spare_.empty()) {
+    owned = std::make_unique<Transfer>();
+  } else {
+    owned = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  *owned = transfer;
+  Transfer& started = *owned;
+  started.turn = queue(started).started++;
+  // The queue's turn is the call number of a message: the i-th send meets the i-th receive.
+  started.flag = flag_of(started.turn + 1, signature_of(started.call.packed(), started.call.count));
+  active_.push_back(std::move(owned));
+  if (started.peer == rank_) meet_self(started);
+  return started;
+}
+
+void Messages::retire(Transfer& transfer) {
+  const auto at = std::find_if(active_.begin(), active_.end(),
+                               [&](const auto& owned) { return owned.get() == &transfer; });
+  CHECK(at != active_.end());
+  spare_.push_back(std::move(*at));
+  active_.erase(at);
+}
+
+Progress Messages::progress() {
+  bool moved = false;
+  for (const std::unique_ptr<Transfer>& transfer : active_) {
+    if (!transfer->complete) moved |= advance(*transfer);
+  }
+  if (fault_.kind != Fault::Kind::kNone) return Progress::kFailed;
+  return moved ? Progress::kMoved : Progress::kIdle;
+}
+
+bool Messages::advance(Transfer& transfer) {
+  if (transfer.peer == rank_) return false;
+  // A send that has left but not been released no longer holds its queue.
+  const bool waits_for_release = transfer.direction == Transfer::Direction::kSend &&
+                                 transfer.opened && transfer.moved == transfer.size;
+  if (!waits_for_release && queue(transfer).served != transfer.turn) return false;
+  return transfer.direction == Transfer::Direction::kSend ? advance_send(transfer)
+                                                          : advance_receive(transfer);
+}
+
+bool Messages::advance_send(Transfer& transfer) {
+  bool moved = false;
+  while (transfer.moved < transfer.size || !transfer.opened) {
+    const Sent sent = transport_.send(transfer.peer, transfer.lane, transfer.flag,
+                                      transfer.source + transfer.moved,
+                                      transfer.size - transfer.moved, Source::kStable);
+    if (sent.size_bytes == Sent::kNoCredit) return moved;
+    moved = true;
+    transfer.opened = true;
+    transfer.moved += sent.size_bytes;
+    if (sent.exposed) transfer.newest = sent.sequence;
+    if (transfer.moved == transfer.size) pass_turn(transfer);
+  }
+  if (transfer.newest == 0 || transport_.released(transfer.peer, transfer.lane, transfer.newest)) {
+    transfer.complete = true;
+    moved = true;
+  }
+  return moved;
+}
+
+bool Messages::advance_receive(Transfer& transfer) {
+  bool moved = false;
+  Message message;
+  while (!transfer.complete && transport_.peek(transfer.peer, transfer.lane, &message)) {
+    if (message.flag != transfer.flag) {
+      fault_ = {Fault::Kind::kForeignMessage, transfer.peer, message.flag};
+      failed_ = &transfer;
+      return false;
+    }
+    CHECK_LE(transfer.moved + message.size_bytes, transfer.size);
+    if (message.size_bytes > 0) {
+      kernels::copy(transfer.target + transfer.moved, message.data, message.size_bytes);
+    }
+    transfer.moved += message.size_bytes;
+    transport_.release(transfer.peer, transfer.lane);
+    moved = true;
+    if (transfer.moved == transfer.size) {
+      transfer.complete = true;
+      pass_turn(transfer);
+    }
+  }
+  return moved;
+}
+
+// The later of a pair finds the earlier one among the active transfers; the i-th meets the i-th.
+void Messages::meet_self(Transfer& transfer) {
+  const bool sends = transfer.direction == Transfer::Direction::kSend;
+  for (const std::unique_ptr<Transfer>& other : active_) {
+    if (other->peer != rank_ || other->lane != transfer.lane ||
+        other->direction == transfer.direction || other->turn != transfer.turn) {
+      continue;
+    }
+    Transfer& send = sends ? transfer : *other;
+    Transfer& receive = sends ? *other : transfer;
+    if (send.flag != receive.flag) {
+      fault_ = {Fault::Kind::kForeignMessage, rank_, send.flag};
+      failed_ = &receive;
+      return;
+    }
+    if (send.size > 0)
+      std::memcpy(receive.target, send.source, static_cast<std::size_t>(send.size));
+    send.complete = receive.complete = true;
+    if (send.detached) retire(send);
+    return;
+  }
+}
+
+bool Messages::self_send_waits(int lane) const {
+  const std::size_t queues =
+      (static_cast<std::size_t>(rank_) * kLanes + static_cast<std::size_t>(lane)) * 2;
+  return queues_[queues].started > queues_[queues + 1].started;
+}
+
+void Messages::detach(Transfer& transfer) {
+  CHECK_EQ(transfer.peer, rank_);
+  transfer.held.assign(transfer.source, transfer.source + transfer.size);
+  transfer.source = transfer.held.data();
+  transfer.detached = true;
+}
+
+}  // namespace sinew::comm

@@ -1,0 +1,81 @@
+// Messages: point-to-point sends and receives in flight. The i-th send to a peer with a tag meets
+// the i-th receive from this rank with that tag; each (peer, tag, direction) is one queue, and
+// queues do not wait for each other.
+//
+// Never does: wait or throw.
+// Threads: one thread.
+// A message to the own rank is copied once: when its receive is started, or, if its send came first
+// and must not block, into a buffer and from there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "comm/call.h"
+#include "comm/executor.h"
+#include "comm/transport.h"
+
+namespace sinew::comm {
+
+struct Transfer {
+  enum class Direction : std::uint8_t { kSend, kReceive } direction = Direction::kSend;
+  CallInfo call;
+  int peer = 0;
+  int lane = 0;
+  std::uint64_t turn = 0;  // place in its queue
+  std::uint64_t flag = 0;
+  const std::byte* source = nullptr;
+  std::byte* target = nullptr;
+  std::int64_t size = 0;
+  std::int64_t moved = 0;
+  std::int64_t used = 0;     // of the incoming message under way
+  std::uint64_t newest = 0;  // exposed message to be released, 0: none
+  bool opened = false;
+  bool complete = false;
+  std::vector<std::byte> held;  // of a detached send to the own rank: its bytes
+  bool detached = false;        // nobody waits for it: retired when it is met
+};
+
+class Messages {
+ public:
+  Messages(Transport& transport, int rank, int world);
+
+  // The result stays valid until retire(). lane: kFirstTagLane + tag, or kSetupLane.
+  [[nodiscard]] Transfer& start(const Transfer& transfer);
+  void retire(Transfer& transfer);
+
+  // kMoved when any transfer moved, kFailed with `fault` and the transfer at fault.
+  [[nodiscard]] Progress progress();
+  [[nodiscard]] bool idle() const { return active_.empty(); }
+  [[nodiscard]] const Fault& fault() const { return fault_; }
+  [[nodiscard]] const Transfer* failed() const { return failed_; }
+  // Whether the next receive from the own rank in this lane has its send.
+  [[nodiscard]] bool self_send_waits(int lane) const;
+  // Lets go of a send to the own rank that no receive met yet: keeps its bytes instead of its
+  // buffer.
+  void detach(Transfer& transfer);
+
+ private:
+  struct Queue {
+    std::uint64_t started = 0;
+    std::uint64_t served = 0;
+  };
+  [[nodiscard]] Queue& queue(const Transfer& transfer);
+  bool advance(Transfer& transfer);
+  bool advance_send(Transfer& transfer);
+  bool advance_receive(Transfer& transfer);
+  void meet_self(Transfer& transfer);
+  void pass_turn(Transfer& transfer) { ++queue(transfer).served; }
+
+  Transport& transport_;
+  int rank_;
+  std::vector<Queue> queues_;  // [peer][lane][direction]
+  std::vector<std::unique_ptr<Transfer>> active_;
+  std::vector<std::unique_ptr<Transfer>> spare_;
+  Fault fault_;
+  const Transfer* failed_ = nullptr;
+};
+
+}  // namespace sinew::comm

@@ -1,0 +1,96 @@
+// Engine's point-to-point half: arguments, starting and waiting for transfers.
+#include <fmt/core.h>
+
+#include "comm/engine.h"
+#include "sched/base/error.h"
+
+namespace sinew::comm {
+
+static_assert(Communicator::kTags == kTagLanes);
+
+Transfer Engine::make_transfer(std::int64_t count, DType dtype, int peer, int tag) const {
+  if (count < 0)
+    throw UsageError(fmt::format("count {} is negative; legal values: 0 and more", count));
+  if (peer < 0 || peer >= world_) {
+    throw UsageError(fmt::format("peer {} is no rank; legal values: 0 to {}", peer, world_ - 1));
+  }
+  if (tag < 0 || tag >= kTagLanes) {
+    throw UsageError(
+        fmt::format("tag {} is out of range; legal values: 0 to {}", tag, kTagLanes - 1));
+  }
+  Transfer transfer;
+  transfer.call = {.kind = CallKind::kMessage,
+                   .dtype = dtype,
+                   .tag = static_cast<std::uint16_t>(tag),
+                   .count = count};
+  transfer.peer = peer;
+  transfer.lane = kFirstTagLane + tag;
+  transfer.size = count * static_cast<std::int64_t>(size_of(dtype));
+  return transfer;
+}
+
+Transfer& Engine::start_transfer(const Transfer& transfer) {
+  raise_if_poisoned();
+  if (transfer.size > 0 && transfer.source == nullptr && transfer.target == nullptr) {
+    throw UsageError(fmt::format("data is null but {} bytes are expected there", transfer.size));
+  }
+  Transfer& started = messages_->start(transfer);
+  const bool sends = transfer.direction == Transfer::Direction::kSend;
+  if (sends) block_->roster->note_send(started.flag, started.call);
+  if (transfer.lane != kSetupLane) {
+    Counter& counter = sends ? counters_.send : counters_.recv;
+    ++counter.calls;
+    counter.elements += transfer.call.count;
+    counter.payload_bytes += transfer.size;
+    if (sends) counter.sent_bytes += transfer.size;
+  }
+  if (progress() == Progress::kFailed) raise_fault();
+  return started;
+}
+
+Transfer& Engine::start_send(const void* data, std::int64_t count, DType dtype, int peer, int tag) {
+  Transfer transfer = make_transfer(count, dtype, peer, tag);
+  transfer.direction = Transfer::Direction::kSend;
+  transfer.source = static_cast<const std::byte*>(data);
+  return start_transfer(transfer);
+}
+
+Transfer& Engine::start_recv(void* data, std::int64_t count, DType dtype, int peer, int tag) {
+  Transfer transfer = make_transfer(count, dtype, peer, tag);
+  transfer.direction = Transfer::Direction::kReceive;
+  transfer.target = static_cast<std::byte*>(data);
+  return start_transfer(transfer);
+}
+
+void Engine::send(const void* data, std::int64_t count, DType dtype, int peer, int tag) {
+  Transfer& transfer = start_send(data, count, dtype, peer, tag);
+  if (peer == rank_ && !transfer.complete) {
+    messages_->detach(transfer);
+  } else {
+    wait(transfer);
+  }
+}
+
+void Engine::recv(void* data, std::int64_t count, DType dtype, int peer, int tag) {
+  const Transfer checked = make_transfer(count, dtype, peer, tag);
+  if (peer == rank_ && !messages_->self_send_waits(checked.lane)) {
+    throw UsageError(fmt::format("recv from the own rank {}, tag {}: no send to it was made before",
+                                 rank_, tag));
+  }
+  wait(start_recv(data, count, dtype, peer, tag));
+}
+
+void Engine::wait(Transfer& transfer) {
+  wait(Pending{.transfer = &transfer});
+  messages_->retire(transfer);
+}
+
+bool Engine::test(Transfer& transfer) {
+  raise_if_poisoned();
+  if (!transfer.complete && progress() == Progress::kFailed) raise_fault();
+  const bool complete = transfer.complete;
+  if (complete) messages_->retire(transfer);
+  return complete;
+}
+
+}  // namespace sinew::comm

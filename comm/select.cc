@@ -1,0 +1,77 @@
+#include "comm/select.h"
+
+#include <array>
+
+#include "sched/base/check.h"
+#include "sched/base/error.h"
+#include "sched/collective/registry.h"
+
+namespace sinew::comm {
+
+namespace {
+
+using sched::Collective;
+
+constexpr std::int64_t kAnyBytes = std::int64_t{1} << 62;
+constexpr int kAnyWorld = 1 << 20;
+
+// The first row that fits is taken; every operation ends with a row that fits all.
+struct Row {
+  Collective op;
+  std::int64_t most_bytes;
+  int most_world;
+  std::string_view algorithm;
+  std::string_view reason;
+};
+
+constexpr std::array kRows = {
+    Row{Collective::kAllReduce, 2 << 10, 64, "one_shot",
+        "small: one phase, every rank reduces all vectors"},
+    Row{Collective::kAllReduce, kAnyBytes, 64, "two_shot",
+        "two phases on shared memory, each byte moved once per phase"},
+    Row{Collective::kAllReduce, 64 << 10, kAnyWorld, "recursive_doubling",
+        "many ranks, small: fewest rounds"},
+    Row{Collective::kAllReduce, kAnyBytes, kAnyWorld, "circulant",
+        "many ranks: fewest rounds at the bandwidth bound"},
+    Row{Collective::kReduceScatter, kAnyBytes, 64, "direct", "one phase on shared memory"},
+    Row{Collective::kReduceScatter, kAnyBytes, kAnyWorld, "circulant",
+        "many ranks: fewest rounds at the bandwidth bound"},
+    Row{Collective::kAllGather, kAnyBytes, 64, "direct", "one phase on shared memory"},
+    Row{Collective::kAllGather, kAnyBytes, kAnyWorld, "circulant",
+        "many ranks: fewest rounds at the bandwidth bound"},
+    Row{Collective::kBroadcast, kAnyBytes, 16, "direct", "few ranks: one phase on shared memory"},
+    Row{Collective::kBroadcast, kAnyBytes, kAnyWorld, "binomial", "many ranks: fewest rounds"},
+    Row{Collective::kReduce, kAnyBytes, 16, "direct", "few ranks: one phase on shared memory"},
+    Row{Collective::kReduce, kAnyBytes, kAnyWorld, "binomial", "many ranks: fewest rounds"},
+    Row{Collective::kBarrier, kAnyBytes, 64, "direct", "one phase: every rank signals all"},
+    Row{Collective::kBarrier, kAnyBytes, kAnyWorld, "recursive_doubling",
+        "many ranks: fewest rounds"},
+};
+
+}  // namespace
+
+Selection select(Collective op, std::int64_t bytes, const Machine& machine) {
+  for (const Row& row : kRows) {
+    if (row.op == op && bytes <= row.most_bytes && machine.world <= row.most_world)
+      return {row.algorithm, row.reason};
+  }
+  throw UsageError("operation '" + std::string(sched::name_of(op)) + "' has no algorithm here");
+}
+
+std::int64_t full_bytes(Collective op, std::int64_t count, DType dtype, int world) {
+  const sched::Contract contract{.op = op, .world = world};
+  return count * contract.blocks() * static_cast<std::int64_t>(size_of(dtype));
+}
+
+std::uint8_t algorithm_index(Collective op, std::string_view name, int world, int root) {
+  const sched::Algorithm& row = sched::find_algorithm(op, name);
+  const std::string refusal = row.refuse({.world = world, .root = root});
+  if (!refusal.empty()) {
+    throw UsageError(std::string(sched::name_of(op)) + " by " + std::string(name) + ": " + refusal);
+  }
+  const auto index = static_cast<std::size_t>(&row - sched::algorithms().data());
+  CHECK_LT(index, 255U);
+  return static_cast<std::uint8_t>(index);
+}
+
+}  // namespace sinew::comm

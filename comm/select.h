@@ -1,0 +1,39 @@
+// Selection: which algorithm `auto` takes, and why. A small table by operation, size class and
+// world, with the two facts about the machine that move the borders: ranks against cores.
+//
+// Never does: look at buffers, ranks or clocks: every rank must come to the same answer.
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "sched/base/dtype.h"
+#include "sched/collective/contract.h"
+
+namespace sinew::comm {
+
+struct Machine {
+  int world = 1;
+  int cores = 1;  // usable by all ranks together
+};
+
+struct Selection {
+  std::string_view algorithm;
+  std::string_view reason;
+};
+
+// bytes: of the operation's full vector (m of the cost tables).
+[[nodiscard]] Selection select(sched::Collective op, std::int64_t bytes, const Machine& machine);
+
+// m: the bytes of the full vector for `count` as the communicator's calls take it.
+[[nodiscard]] std::int64_t full_bytes(sched::Collective op, std::int64_t count, DType dtype,
+                                      int world);
+
+// Index into sched::algorithms() of the row. Throws UsageError naming the legal algorithms of this
+// operation when there is none of that name, or its rule when it refuses this world and root.
+[[nodiscard]] std::uint8_t algorithm_index(sched::Collective op, std::string_view name, int world,
+                                           int root);
+
+}  // namespace sinew::comm

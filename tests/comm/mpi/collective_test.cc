@@ -1,0 +1,39 @@
+// Laws of every collective, between the processes of an mpirun.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "comm/communicator.h"
+#include "sched/collective/registry.h"
+#include "tests/comm/support/collective_case.h"
+
+namespace sinew::comm::testing {
+namespace {
+
+TEST(CollectiveMpi, EveryAlgorithmGivesTheExactResult) {
+  const auto communicator = Communicator::from_mpi({});
+  const int world = communicator->world();
+  for (const sched::Algorithm& row : sched::algorithms()) {
+    if (!row.refuse({.world = world}).empty()) continue;
+    for (const std::int64_t count : {0, 1, world + 1, 1000, 300'000}) {
+      EXPECT_EQ(run_case(*communicator, {.op = row.op,
+                                         .algorithm = std::string(row.name),
+                                         .count = count,
+                                         .root = world - 1}),
+                "");
+    }
+  }
+}
+
+TEST(CollectiveMpi, SampledCallsGiveTheExactResult) {
+  const auto communicator = Communicator::from_mpi({});
+  const int world = communicator->world();
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    EXPECT_EQ(run_case(*communicator,
+                       draw_case(test_seed() + static_cast<std::uint64_t>(world), i, world)),
+              "");
+  }
+}
+
+}  // namespace
+}  // namespace sinew::comm::testing

@@ -1,0 +1,27 @@
+// Point to point, split, symmetric memory and several calls in flight, between processes.
+#include <gtest/gtest.h>
+
+#include "comm/communicator.h"
+#include "tests/comm/support/exchanges.h"
+
+namespace sinew::comm::testing {
+namespace {
+
+TEST(ExchangeMpi, MessagesArriveWholeInAnyOrderOfTags) {
+  EXPECT_EQ(check_messages(*Communicator::from_mpi({})), "");
+}
+TEST(ExchangeMpi, MessagesToTheOwnRankArriveInOrder) {
+  EXPECT_EQ(check_self_messages(*Communicator::from_mpi({})), "");
+}
+TEST(ExchangeMpi, SplitGroupsByColorAndOrdersByKey) {
+  EXPECT_EQ(check_split(*Communicator::from_mpi({})), "");
+}
+TEST(ExchangeMpi, SymmetricBuffersGiveTheSameResults) {
+  EXPECT_EQ(check_symmetric(*Communicator::from_mpi({})), "");
+}
+TEST(ExchangeMpi, CallsInFlightDoNotMix) {
+  EXPECT_EQ(check_several_in_flight(*Communicator::from_mpi({})), "");
+}
+
+}  // namespace
+}  // namespace sinew::comm::testing

@@ -1,0 +1,51 @@
+// One collective call on exactly known data, and the laws it must obey on every transport,
+// algorithm, type, reduction, count, root and placement. Shared by the tests on threads and those
+// under mpirun.
+//
+// Values are small whole numbers, chosen so that every partial result is exact in every type: any
+// order of operations must give the expected bits.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "sched/base/philox.h"
+
+namespace sinew::comm::testing {
+
+enum class Place : std::uint8_t { kApart, kInPlace };
+enum class Form : std::uint8_t { kBlocking, kStarted };
+
+struct CollectiveCase {
+  sched::Collective op = sched::Collective::kAllReduce;
+  std::string algorithm;
+  DType dtype = DType::kF32;
+  ReduceOp reduce = ReduceOp::kSum;
+  std::int64_t count = 0;
+  int root = 0;
+  Place place = Place::kApart;
+  Form form = Form::kBlocking;
+  int shift = 0;  // elements by which buffers are off their allocation's alignment
+};
+
+[[nodiscard]] std::string describe(const CollectiveCase& test);
+
+// Runs it and checks this rank's output, its input, and the bytes around both. Empty when all is as
+// it must be.
+[[nodiscard]] std::string run_case(Communicator& communicator, const CollectiveCase& test);
+
+// A case drawn from the registry: number `index` of the sequence that `seed` names. Equal on all
+// ranks.
+[[nodiscard]] CollectiveCase draw_case(std::uint64_t seed, std::uint64_t index, int world);
+
+// Counts around every border: 0, 1, the world, what a slot or a flag line holds, and beyond.
+[[nodiscard]] std::vector<std::int64_t> interesting_counts(int world);
+
+[[nodiscard]] const std::vector<sched::Collective>& operations();
+
+// Seed of this run: SINEW_SEED if set, else fixed.
+[[nodiscard]] std::uint64_t test_seed();
+
+}  // namespace sinew::comm::testing

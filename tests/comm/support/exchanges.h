@@ -1,0 +1,24 @@
+// Laws of everything besides single collectives: point to point, split, symmetric memory, several
+// calls in flight. Each runs on one rank of any communicator and says what is wrong, or nothing.
+#pragma once
+
+#include <string>
+
+#include "comm/communicator.h"
+
+namespace sinew::comm::testing {
+
+// Every pair exchanges messages of many sizes, with tags received in another order than sent.
+[[nodiscard]] std::string check_messages(Communicator& communicator);
+// Messages to the own rank, receive first and send first.
+[[nodiscard]] std::string check_self_messages(Communicator& communicator);
+// Rows, columns and reversed order; some ranks in no group; groups used in turn with the whole.
+[[nodiscard]] std::string check_split(Communicator& communicator);
+// Collectives and messages on symmetric buffers of any alignment, freed in another order than
+// allocated.
+[[nodiscard]] std::string check_symmetric(Communicator& communicator);
+// More started calls than channels, waited for in another order, with messages and blocking calls
+// between.
+[[nodiscard]] std::string check_several_in_flight(Communicator& communicator);
+
+}  // namespace sinew::comm::testing
