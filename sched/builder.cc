@@ -19,12 +19,6 @@ struct Builder::Draft {
   int target_chunk;
 };
 
-namespace {
-
-constexpr std::uint32_t kNoSlot = ~0U;
-
-}  // namespace
-
 // Per place (Input and Output of a chunk are one, its scratch and its aside two more): the last
 // writer and the readers since. Kept between programs so that nothing is allocated per step.
 struct Builder::Dependency {
@@ -90,6 +84,41 @@ struct Builder::Dependency {
     readers[at].clear();
     touched.push_back(static_cast<int>(at));
   }
+};
+
+// Numbers the scratch slots that a program uses: by chunk, values before asides, so that slots of
+// consecutive chunks are consecutive.
+class Builder::Scratch {
+ public:
+  Scratch(const std::vector<Draft>& drafts, int chunks, std::vector<std::uint32_t>& scratch_chunk)
+      : chunks_(static_cast<std::size_t>(chunks)), number_(chunks_ * 2, 0) {
+    std::vector<bool> used(chunks_ * 2, false);
+    for (const Draft& draft : drafts) {
+      for (int i = 0; i < draft.chunks; ++i) {
+        if (is_scratch(draft.source)) used[at(draft.source, draft.source_chunk + i)] = true;
+        if (is_scratch(draft.target)) used[at(draft.target, draft.target_chunk + i)] = true;
+      }
+    }
+    for (std::size_t i = 0; i < used.size(); ++i) {
+      if (!used[i]) continue;
+      number_[i] = static_cast<std::uint32_t>(scratch_chunk.size());
+      scratch_chunk.push_back(static_cast<std::uint32_t>(i % chunks_));
+    }
+  }
+
+  [[nodiscard]] Slot slot(Where where, int chunk) const {
+    if (is_scratch(where)) return Slot::of(Space::kScratch, number_[at(where, chunk)]);
+    return Slot::of(where == Where::kInput ? Space::kInput : Space::kOutput,
+                    static_cast<std::uint32_t>(chunk));
+  }
+
+ private:
+  static bool is_scratch(Where where) { return where == Where::kScratch || where == Where::kAside; }
+  [[nodiscard]] std::size_t at(Where where, int chunk) const {
+    return (where == Where::kAside ? chunks_ : 0) + static_cast<std::size_t>(chunk);
+  }
+  std::size_t chunks_;
+  std::vector<std::uint32_t> number_;
 };
 
 Builder::Builder(const Contract& contract, std::optional<int> keep)
@@ -273,51 +302,67 @@ Schedule Builder::finish(std::string name) {
   return schedule;
 }
 
-// Scratch slots of one program, numbered so that consecutive chunks of one kind lie consecutively.
-Program Builder::lower(std::vector<Draft>& drafts, Dependency& memory) const {
-  Program program;
-  const auto chunk_count = static_cast<std::size_t>(chunks_);
-  std::vector<std::uint32_t> slot_of(chunk_count * 2, kNoSlot);  // [kScratch or kAside][chunk]
-  const auto entry = [&](Where where, int chunk) -> std::uint32_t& {
-    return slot_of[(where == Where::kAside ? chunk_count : 0) + static_cast<std::size_t>(chunk)];
-  };
-  const auto note = [&](Where where, int chunk, int chunks) {
-    if (where != Where::kScratch && where != Where::kAside) return;
-    for (int i = chunk; i < chunk + chunks; ++i) entry(where, i) = 0;
-  };
-  for (const Draft& draft : drafts) {
-    note(draft.source, draft.source_chunk, draft.chunks);
-    note(draft.target, draft.target_chunk, draft.chunks);
+// Invariant 3 of the header. Whatever a receive waits for stands before it in the order of the
+// calls, so when no send or copy can start, the next receive can be placed.
+std::vector<std::uint32_t> Builder::issue_order(const std::vector<Draft>& drafts,
+                                                const Waits& waits) {
+  std::vector<std::uint32_t> sends;
+  std::vector<std::uint32_t> copies;
+  std::vector<std::uint32_t> others;
+  for (std::uint32_t i = 0; i < drafts.size(); ++i) {
+    const Verb verb = drafts[i].verb;
+    (verb == Verb::kSend ? sends : verb == Verb::kCopy ? copies : others).push_back(i);
   }
-  for (std::size_t i = 0; i < slot_of.size(); ++i) {
-    if (slot_of[i] == kNoSlot) continue;
-    slot_of[i] = static_cast<std::uint32_t>(program.scratch_chunk.size());
-    program.scratch_chunk.push_back(static_cast<std::uint32_t>(i % chunk_count));
-  }
-  const auto slot = [&](Where where, int chunk) {
-    switch (where) {
-      case Where::kInput:
-        return Slot::of(Space::kInput, static_cast<std::uint32_t>(chunk));
-      case Where::kOutput:
-        return Slot::of(Space::kOutput, static_cast<std::uint32_t>(chunk));
-      case Where::kScratch:
-      case Where::kAside:
-        return Slot::of(Space::kScratch, entry(where, chunk));
-      case Where::kNone:
-        break;
+  std::vector<bool> placed(drafts.size(), false);
+  std::vector<std::uint32_t> order;
+  const auto place = [&](std::uint32_t index) {
+    placed[index] = true;
+    order.push_back(index);
+  };
+  const auto ready = [&](std::uint32_t index) {
+    return std::all_of(waits[index].begin(), waits[index].end(),
+                       [&](std::uint32_t wait) { return placed[wait]; });
+  };
+  std::size_t next_send = 0;
+  std::size_t next_other = 0;
+  while (order.size() < drafts.size()) {
+    if (next_send < sends.size() && ready(sends[next_send])) {
+      place(sends[next_send++]);
+      continue;
     }
-    CHECK(where != Where::kNone);
-    return Slot{};
-  };
-  std::vector<std::uint32_t> waits;
+    const auto copy = std::find_if(copies.begin(), copies.end(), ready);
+    if (copy != copies.end()) {
+      place(*copy);
+      copies.erase(copy);
+      continue;
+    }
+    CHECK_LT(next_other, others.size());
+    place(others[next_other++]);
+  }
+  return order;
+}
+
+Program Builder::lower(const std::vector<Draft>& drafts, Dependency& memory) const {
   memory.reset();
-  for (const Draft& draft : drafts) {
-    memory.add(draft, static_cast<std::uint32_t>(program.steps.size()), waits);
+  Waits waits(drafts.size());
+  for (std::uint32_t i = 0; i < drafts.size(); ++i) memory.add(drafts[i], i, waits[i]);
+  const std::vector<std::uint32_t> order = issue_order(drafts, waits);
+  std::vector<std::uint32_t> position(drafts.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) position[order[i]] = i;
+
+  Program program;
+  const Scratch scratch(drafts, chunks_, program.scratch_chunk);
+  for (const std::uint32_t index : order) {
+    const Draft& draft = drafts[index];
+    std::vector<std::uint32_t>& wait = waits[index];
+    for (std::uint32_t& step : wait) step = position[step];
+    std::sort(wait.begin(), wait.end());
+    CHECK_LE(wait.size(), std::size_t{0xffff});
     program.steps.push_back({draft.verb, draft.lane, draft.peer,
-                             slot(draft.source, draft.source_chunk),
-                             slot(draft.target, draft.target_chunk), draft.chunks,
-                             static_cast<std::uint16_t>(waits.size())});
-    program.dependences.insert(program.dependences.end(), waits.begin(), waits.end());
+                             scratch.slot(draft.source, draft.source_chunk),
+                             scratch.slot(draft.target, draft.target_chunk), draft.chunks,
+                             static_cast<std::uint16_t>(wait.size())});
+    program.dependences.insert(program.dependences.end(), wait.begin(), wait.end());
   }
   return program;
 }

@@ -7,15 +7,16 @@
 // Threads: one builder, one thread.
 //
 // Invariants of what finish() returns, for any sequence of legal calls
+//
 //   1. Input is only read; Input[c] and Output[c] count as one place in the derived dependences.
-//   2. A step depends on: the last writer of what it reads; the readers since then, or else the
-//   last writer, of
-//      what it writes. Nothing else, and each once.
-//   3. Steps stand in the order of the calls.
+//   2. A step depends on the last writer of what it reads, and on the readers since then (or else
+//      the last writer) of what it writes. Nothing else, and each once.
+//   3. Sends keep the order of the calls, receives and reductions keep theirs. A send stands as
+//      early as its own dependences and earlier sends allow, so a rank that blocks on a receive has
+//      already sent all it can; next come the final copies that may start.
 //   4. A range of chunks whose values lie in one space is one message. A range that wraps around
-//   the last chunk,
-//      or that lies partly in Input and partly elsewhere, is cut at those borders, on both ends
-//      alike.
+//      the last chunk, or lies partly in Input and partly elsewhere, is cut at those borders, on
+//      both ends alike.
 #pragma once
 
 #include <cstdint>
@@ -72,13 +73,16 @@ class Builder {
   // Pipelining asked for; 0 (the default) leaves it to the executor.
   void set_segments(int segments) { segments_ = segments; }
 
-  // Adds the local copies that the contract's outputs still lack, derives dependences, numbers
-  // scratch so that consecutive chunks lie consecutively, and returns the schedule. Call once.
+  // Adds the local copies that the contract's outputs still lack, derives dependences, orders each
+  // program (invariant 3), numbers scratch so that consecutive chunks lie consecutively, and
+  // returns the schedule. Call once.
   [[nodiscard]] Schedule finish(std::string name);
 
  private:
-  struct Draft;       // a step whose slots are still symbolic
-  struct Dependency;  // scratch memory of the derivation
+  struct Draft;                                           // a step whose slots are still symbolic
+  struct Dependency;                                      // who last wrote and read each place
+  class Scratch;                                          // the numbers of scratch slots
+  using Waits = std::vector<std::vector<std::uint32_t>>;  // per step, the steps it waits for
   enum class Where : std::uint8_t { kNone, kInput, kOutput, kScratch, kAside };
   enum class End : std::uint8_t { kCopy, kReduce, kAsideCopy, kAsideReduce };
 
@@ -90,7 +94,9 @@ class Builder {
   void emit_send(const Move& piece);
   void emit_receive(const Move& piece, End end);
   void add_final_copies(int rank);
-  [[nodiscard]] Program lower(std::vector<Draft>& drafts, Dependency& memory) const;
+  [[nodiscard]] static std::vector<std::uint32_t> issue_order(const std::vector<Draft>& drafts,
+                                                              const Waits& waits);
+  [[nodiscard]] Program lower(const std::vector<Draft>& drafts, Dependency& memory) const;
 
   Contract contract_;
   std::optional<int> keep_;

@@ -2,35 +2,33 @@
 // nothing here knows counts, element types, pointers, time or transports.
 //
 // Never does: generate (collective/*.cc through Builder), prove (verify.h), time (simulate.h), run
-// (comm/). Threads: plain values; share const objects freely.
+// (comm/).
+// Threads: plain values; share const objects freely.
 //
 // Terms
+//
 //   chunk    meaning: one of `blocks * chunks_per_block` pieces of the collective's logical vector.
-//   A block is
-//            one rank's part where the operation has parts (reduce-scatter, all-gather, ...), else
-//            there is one.
+//            A block is one rank's part where the operation has parts (reduce-scatter, all-gather,
+//            ...), else there is one.
 //   slot     a place on one rank that holds one chunk: Input[c] (the caller's input, read only),
-//   Output[c] (the
-//            caller's output) or Scratch[s] (private; sized like the chunk `scratch_chunk[s]`).
-//   segment  pipelining, not meaning: the executor may cut every message of a schedule into k
-//   segments. All
+//            Output[c] (the caller's output) or Scratch[s] (private; sized like the chunk
+//            `scratch_chunk[s]`).
+//   segment  pipelining, not meaning: every message of a schedule may be cut into k segments. All
 //            segments follow the same program independently, so a proof for one is a proof for all.
 //   lane     one FIFO stream of messages between an ordered pair of ranks. The i-th Send of
-//   (source, target,
-//            lane) meets the i-th Recv or RecvReduce of it.
+//            (source, target, lane) meets the i-th Recv or RecvReduce of it.
 //
 // Invariants (proved by verify.h; assumed by the executor)
+//
 //   1. Program order is issue order, not completion order: a step may begin, per segment, when the
-//   same segment
-//      of each of its dependences is complete and its lane's earlier messages have been issued.
+//      same segment of each of its dependences is complete and all segments of its lane's earlier
+//      messages have been issued.
 //   2. A Send is complete when its source slot may be overwritten; a Recv when its target holds the
-//   data.
+//      data.
 //   3. Input[c] and Output[c] may be the same memory. Dependences treat them as one place, so every
-//   schedule is
-//      valid in place and out of place. Input is never written.
-//   4. A step moves `chunks` consecutive slots of one space as one message, both ends the same
-//   chunk numbers
-//      where the space is Input or Output.
+//      schedule is valid in place and out of place. Input is never written.
+//   4. A step moves `chunks` consecutive slots of one space as one message; the slots of both ends
+//      have the same sizes, chunk by chunk.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +40,7 @@
 
 namespace sinew::sched {
 
+// Limits of the representation, and of what a hostile text can make a reader allocate.
 inline constexpr int kMaxWorld = 4096;
 inline constexpr int kMaxChunks = 65535;  // a message's chunk count fits Step::chunks
 

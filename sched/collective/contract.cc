@@ -18,12 +18,14 @@ int Contract::blocks() const {
     case Collective::kAllReduce:
     case Collective::kReduce:
     case Collective::kBroadcast:
-    case Collective::kBarrier: return 1;
+    case Collective::kBarrier:
+      return 1;
     case Collective::kReduceScatter:
     case Collective::kAllGather:
     case Collective::kGather:
     case Collective::kScatter:
-    case Collective::kAllToAll: return world;
+    case Collective::kAllToAll:
+      return world;
   }
   return 1;
 }
@@ -34,11 +36,14 @@ bool Contract::has_input(int rank, int chunk) const {
     case Collective::kReduce:
     case Collective::kReduceScatter:
     case Collective::kAllToAll:
-    case Collective::kBarrier: return true;
+    case Collective::kBarrier:
+      return true;
     case Collective::kBroadcast:
-    case Collective::kScatter: return rank == root;
+    case Collective::kScatter:
+      return rank == root;
     case Collective::kAllGather:
-    case Collective::kGather: return chunk / chunks_per_block == rank;
+    case Collective::kGather:
+      return chunk / chunks_per_block == rank;
   }
   return false;
 }
@@ -49,18 +54,21 @@ bool Contract::has_output(int rank, int chunk) const {
     case Collective::kBroadcast:
     case Collective::kAllGather:
     case Collective::kAllToAll:
-    case Collective::kBarrier: return true;
+    case Collective::kBarrier:
+      return true;
     case Collective::kReduce:
-    case Collective::kGather: return rank == root;
+    case Collective::kGather:
+      return rank == root;
     case Collective::kReduceScatter:
-    case Collective::kScatter: return chunk / chunks_per_block == rank;
+    case Collective::kScatter:
+      return chunk / chunks_per_block == rank;
   }
   return false;
 }
 
 bool Contract::reduces() const {
-  return op == Collective::kAllReduce || op == Collective::kReduce || op == Collective::kReduceScatter ||
-         op == Collective::kBarrier;
+  return op == Collective::kAllReduce || op == Collective::kReduce ||
+         op == Collective::kReduceScatter || op == Collective::kBarrier;
 }
 
 bool Contract::rooted() const {

@@ -1,6 +1,7 @@
-// The table of collective algorithms: the one place where they are listed. Tests, verifier, simulator,
-// executor, benchmarks, command line and README loop over it. Adding one: a file collective/NAME.cc with the
-// generator and its closed form, a declaration in algorithms.h and a row in registry.cc.
+// The table of collective algorithms: the one place where they are listed. Tests, verifier,
+// simulator, executor, benchmarks, command line and README loop over it. Adding one: a file
+// collective/NAME.cc with its generator, closed form and row, and that row's name in algorithms.h
+// and registry.cc.
 #pragma once
 
 #include <optional>
@@ -20,8 +21,9 @@ struct Params {
   int radix = 2;     // for k-ary families
 };
 
-// Closed-form cost of the busiest rank in the one-port, full-duplex alpha-beta-gamma model. bytes and reduced
-// are fractions of m, the bytes of the operation's full vector (collective-cost terms in sched/README.md).
+// Closed-form cost of the busiest rank in the one-port, full-duplex alpha-beta-gamma model. bytes
+// and reduced are fractions of m, the bytes of the operation's full vector (collective-cost terms
+// in sched/README.md).
 struct Cost {
   double rounds = 0;   // coefficient of alpha
   double bytes = 0;    // coefficient of m * beta
