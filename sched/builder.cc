@@ -11,6 +11,7 @@ namespace sinew::sched {
 struct Builder::Draft {
   Verb verb;
   std::uint8_t lane;
+  bool joined;
   std::uint16_t peer;
   std::uint16_t chunks;
   Where source;
@@ -145,29 +146,29 @@ void Builder::reduce(const Move& move) { move_pieces(move, End::kReduce); }
 
 Builder::Message Builder::post(const Move& move) {
   CHECK_EQ(run_length(move, End::kAsideCopy, move.chunk, move.chunks), move.chunks);
-  emit_send(move);
+  emit_send(move, false);
   ++posted_;
   return {move};
 }
 
 void Builder::receive(const Message& message) {
   --posted_;
-  emit_receive(message.move, End::kCopy);
+  emit_receive(message.move, End::kCopy, false);
 }
 
 void Builder::receive_reduce(const Message& message) {
   --posted_;
-  emit_receive(message.move, End::kReduce);
+  emit_receive(message.move, End::kReduce, false);
 }
 
 void Builder::receive_aside(const Message& message) {
   --posted_;
-  emit_receive(message.move, End::kAsideCopy);
+  emit_receive(message.move, End::kAsideCopy, false);
 }
 
 void Builder::reduce_aside(const Message& message) {
   --posted_;
-  emit_receive(message.move, End::kAsideReduce);
+  emit_receive(message.move, End::kAsideReduce, false);
 }
 
 // The sum goes where something may be written: into the aside while the value is still the caller's
@@ -179,6 +180,7 @@ void Builder::fold(int rank, int chunk, int chunks) {
     const bool into_aside = value == Where::kInput;
     const Draft draft = {Verb::kReduce,
                          0,
+                         false,
                          static_cast<std::uint16_t>(rank),
                          1,
                          into_aside ? value : Where::kAside,
@@ -202,34 +204,57 @@ Builder::Where& Builder::where(int rank, int chunk) {
                 static_cast<std::size_t>(chunk)];
 }
 
-Builder::Where Builder::home(int rank, int chunk) const {
-  return contract_.has_output(rank, chunk) ? Where::kOutput : Where::kScratch;
+Builder::Where Builder::home(int rank, int chunk, int chunks) const {
+  for (int i = chunk; i < chunk + chunks; ++i) {
+    if (!contract_.has_output(rank, i)) return Where::kScratch;
+  }
+  return Where::kOutput;
 }
 
 void Builder::move_pieces(const Move& move, End end) {
   CHECK_GE(move.chunk, 0);
   CHECK_LT(move.chunk, chunks_);
+  CHECK_GE(move.chunks, 1);
   CHECK_LE(move.chunks, chunks_);
+  const int unwrapped = std::min(move.chunks, chunks_ - move.chunk);
+  gather_in_one_space(move.from, move.chunk, unwrapped);
+  if (unwrapped < move.chunks) gather_in_one_space(move.from, 0, move.chunks - unwrapped);
   int chunk = move.chunk;
-  int left = move.chunks;
-  while (left > 0) {
+  for (int left = move.chunks; left > 0;) {
     const int length = run_length(move, end, chunk, left);
     Move piece = move;
     piece.chunk = chunk;
     piece.chunks = length;
-    emit_send(piece);
-    emit_receive(piece, end);
+    emit_send(piece, left < move.chunks);
+    emit_receive(piece, end, left < move.chunks);
     chunk = (chunk + length) % chunks_;
     left -= length;
   }
 }
 
+// The values of a range that are still Input move to the space of the others, if that is one.
+void Builder::gather_in_one_space(int rank, int chunk, int chunks) {
+  Where space = Where::kInput;
+  bool mixed = false;
+  for (int i = chunk; i < chunk + chunks; ++i) {
+    const Where value = where(rank, i);
+    if (value == Where::kInput) continue;
+    mixed = mixed || (space != Where::kInput && value != space);
+    space = value;
+  }
+  if (mixed || (space != Where::kOutput && space != Where::kScratch)) return;
+  for (int i = chunk; i < chunk + chunks; ++i) {
+    if (where(rank, i) != Where::kInput) continue;
+    if (space == Where::kOutput && home(rank, i, 1) != Where::kOutput) continue;
+    emit_copy(rank, i, 1, Where::kInput, space);
+    where(rank, i) = space;
+  }
+}
+
 // How many chunks from `chunk` on, at most `limit`, are consecutive on both ends.
 int Builder::run_length(const Move& move, End end, int chunk, int limit) {
-  const bool to_value = end == End::kCopy || end == End::kReduce;
   const auto same = [&](int a, int b) {
     return where(move.from, a) == where(move.from, b) &&
-           (!to_value || home(move.to, a) == home(move.to, b)) &&
            (end != End::kReduce || where(move.to, a) == where(move.to, b));
   };
   int length = 1;
@@ -237,21 +262,23 @@ int Builder::run_length(const Move& move, End end, int chunk, int limit) {
   return length;
 }
 
-void Builder::emit_send(const Move& piece) {
+void Builder::emit_send(const Move& piece, bool joined) {
   CHECK_NE(piece.from, piece.to);
+  CHECK_LE(piece.lane, kMaxLane);
   const Where source = where(piece.from, piece.chunk);
   CHECK(source != Where::kNone);
   if (!kept(piece.from)) return;
   drafts_[static_cast<std::size_t>(piece.from)].push_back(
-      {Verb::kSend, static_cast<std::uint8_t>(piece.lane), static_cast<std::uint16_t>(piece.to),
-       static_cast<std::uint16_t>(piece.chunks), source, source, piece.chunk, piece.chunk});
+      {Verb::kSend, static_cast<std::uint8_t>(piece.lane), joined,
+       static_cast<std::uint16_t>(piece.to), static_cast<std::uint16_t>(piece.chunks), source,
+       source, piece.chunk, piece.chunk});
 }
 
-void Builder::emit_receive(const Move& piece, End end) {
+void Builder::emit_receive(const Move& piece, End end, bool joined) {
   const bool aside = end == End::kAsideCopy || end == End::kAsideReduce;
   const bool reduces = end == End::kReduce || end == End::kAsideReduce;
   const Where value = where(piece.to, piece.chunk);
-  const Where target = aside ? Where::kAside : home(piece.to, piece.chunk);
+  const Where target = aside ? Where::kAside : home(piece.to, piece.chunk, piece.chunks);
   const Where source = !reduces ? target : aside ? Where::kAside : value;
   CHECK(source != Where::kNone);
   if (!aside) {
@@ -259,27 +286,26 @@ void Builder::emit_receive(const Move& piece, End end) {
   }
   if (!kept(piece.to)) return;
   drafts_[static_cast<std::size_t>(piece.to)].push_back(
-      {reduces ? Verb::kRecvReduce : Verb::kRecv, static_cast<std::uint8_t>(piece.lane),
+      {reduces ? Verb::kRecvReduce : Verb::kRecv, static_cast<std::uint8_t>(piece.lane), joined,
        static_cast<std::uint16_t>(piece.from), static_cast<std::uint16_t>(piece.chunks), source,
        target, piece.chunk, piece.chunk});
 }
 
+void Builder::emit_copy(int rank, int chunk, int chunks, Where source, Where target) {
+  if (!kept(rank)) return;
+  drafts_[static_cast<std::size_t>(rank)].push_back(
+      {Verb::kCopy, 0, false, static_cast<std::uint16_t>(rank), static_cast<std::uint16_t>(chunks),
+       source, target, chunk, chunk});
+}
+
 void Builder::add_final_copies(int rank) {
-  std::vector<Draft>& drafts = drafts_[static_cast<std::size_t>(rank)];
   for (int chunk = 0; chunk < chunks_;) {
     const Where source = where(rank, chunk);
-    if (!contract_.has_output(rank, chunk) || source == Where::kOutput || source == Where::kNone) {
-      ++chunk;
-      continue;
+    int end = chunk + 1;
+    if (contract_.has_output(rank, chunk) && source != Where::kOutput && source != Where::kNone) {
+      while (end < chunks_ && contract_.has_output(rank, end) && where(rank, end) == source) ++end;
+      emit_copy(rank, chunk, end - chunk, source, Where::kOutput);
     }
-    int end = chunk;
-    while (end < chunks_ && contract_.has_output(rank, end) && where(rank, end) == source) {
-      where(rank, end) = Where::kOutput;
-      ++end;
-    }
-    drafts.push_back({Verb::kCopy, 0, static_cast<std::uint16_t>(rank),
-                      static_cast<std::uint16_t>(end - chunk), source, Where::kOutput, chunk,
-                      chunk});
     chunk = end;
   }
 }
@@ -302,8 +328,20 @@ Schedule Builder::finish(std::string name) {
   return schedule;
 }
 
+// A step need not wait for what another of its waits has waited for.
+void Builder::drop_implied(Waits& waits) {
+  std::vector<std::uint32_t> implied_for(waits.size(), ~0U);
+  for (std::uint32_t step = static_cast<std::uint32_t>(waits.size()); step-- > 0;) {
+    for (const std::uint32_t wait : waits[step]) {
+      for (const std::uint32_t earlier : waits[wait]) implied_for[earlier] = step;
+    }
+    std::erase_if(waits[step], [&](std::uint32_t wait) { return implied_for[wait] == step; });
+  }
+}
+
 // Invariant 3 of the header. Whatever a receive waits for stands before it in the order of the
-// calls, so when no send or copy can start, the next receive can be placed.
+// calls, so when no send or copy can start, the next receive can be placed. The parts of a joined
+// message are placed together.
 std::vector<std::uint32_t> Builder::issue_order(const std::vector<Draft>& drafts,
                                                 const Waits& waits) {
   std::vector<std::uint32_t> sends;
@@ -323,11 +361,20 @@ std::vector<std::uint32_t> Builder::issue_order(const std::vector<Draft>& drafts
     return std::all_of(waits[index].begin(), waits[index].end(),
                        [&](std::uint32_t wait) { return placed[wait]; });
   };
-  std::size_t next_send = 0;
-  std::size_t next_other = 0;
+  // One past the last part of the message that starts at list[first].
+  const auto message_end = [&](const std::vector<std::uint32_t>& list, std::size_t first) {
+    std::size_t end = first + 1;
+    while (end < list.size() && drafts[list[end]].joined) ++end;
+    return end;
+  };
+  std::size_t send = 0;
+  std::size_t other = 0;
   while (order.size() < drafts.size()) {
-    if (next_send < sends.size() && ready(sends[next_send])) {
-      place(sends[next_send++]);
+    const std::size_t send_end = send < sends.size() ? message_end(sends, send) : send;
+    if (send < send_end &&
+        std::all_of(sends.begin() + static_cast<std::ptrdiff_t>(send),
+                    sends.begin() + static_cast<std::ptrdiff_t>(send_end), ready)) {
+      while (send < send_end) place(sends[send++]);
       continue;
     }
     const auto copy = std::find_if(copies.begin(), copies.end(), ready);
@@ -336,8 +383,8 @@ std::vector<std::uint32_t> Builder::issue_order(const std::vector<Draft>& drafts
       copies.erase(copy);
       continue;
     }
-    CHECK_LT(next_other, others.size());
-    place(others[next_other++]);
+    CHECK_LT(other, others.size());
+    for (const std::size_t end = message_end(others, other); other < end;) place(others[other++]);
   }
   return order;
 }
@@ -346,6 +393,7 @@ Program Builder::lower(const std::vector<Draft>& drafts, Dependency& memory) con
   memory.reset();
   Waits waits(drafts.size());
   for (std::uint32_t i = 0; i < drafts.size(); ++i) memory.add(drafts[i], i, waits[i]);
+  drop_implied(waits);
   const std::vector<std::uint32_t> order = issue_order(drafts, waits);
   std::vector<std::uint32_t> position(drafts.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) position[order[i]] = i;
@@ -358,10 +406,16 @@ Program Builder::lower(const std::vector<Draft>& drafts, Dependency& memory) con
     for (std::uint32_t& step : wait) step = position[step];
     std::sort(wait.begin(), wait.end());
     CHECK_LE(wait.size(), std::size_t{0xffff});
-    program.steps.push_back({draft.verb, draft.lane, draft.peer,
-                             scratch.slot(draft.source, draft.source_chunk),
-                             scratch.slot(draft.target, draft.target_chunk), draft.chunks,
-                             static_cast<std::uint16_t>(wait.size())});
+    Step step{};
+    step.verb = draft.verb;
+    step.lane = draft.lane & kMaxLane;
+    step.joined = draft.joined ? 1 : 0;
+    step.peer = draft.peer;
+    step.source = scratch.slot(draft.source, draft.source_chunk);
+    step.target = scratch.slot(draft.target, draft.target_chunk);
+    step.chunks = draft.chunks;
+    step.dependences = static_cast<std::uint16_t>(wait.size());
+    program.steps.push_back(step);
     program.dependences.insert(program.dependences.end(), wait.begin(), wait.end());
   }
   return program;

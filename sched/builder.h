@@ -1,7 +1,7 @@
 // Builder: how an algorithm writes a Schedule, from the global view. Each call writes both ends of
 // a move, so an unmatched send cannot be written. The builder tracks where the value of each chunk
-// lives on each rank (Input until first written, then Output where the contract gives the rank that
-// slot, else Scratch), so algorithms speak of chunks and ranks only.
+// lives on each rank (Input until first written, then Output or Scratch), so algorithms speak of
+// chunks and ranks only.
 //
 // Never does: decide (the algorithm does), prove (verify.h does, on the finished Schedule).
 // Threads: one builder, one thread.
@@ -10,13 +10,15 @@
 //
 //   1. Input is only read; Input[c] and Output[c] count as one place in the derived dependences.
 //   2. A step depends on the last writer of what it reads, and on the readers since then (or else
-//      the last writer) of what it writes. Nothing else, and each once.
+//      the last writer) of what it writes; but on none that another of these waits for itself.
 //   3. Sends keep the order of the calls, receives and reductions keep theirs. A send stands as
 //      early as its own dependences and earlier sends allow, so a rank that blocks on a receive has
 //      already sent all it can; next come the final copies that may start.
-//   4. A range of chunks whose values lie in one space is one message. A range that wraps around
-//      the last chunk, or lies partly in Input and partly elsewhere, is cut at those borders, on
-//      both ends alike.
+//   4. A range of chunks is one message, in parts (Step::joined) only where it wraps around the
+//   last
+//      chunk or where a sum has to read from two spaces. If a range lies partly in Input, that part
+//      is copied first to where the rest lies.
+//   5. A received range goes to Output if the rank has all of these slots, else to Scratch.
 #pragma once
 
 #include <cstdint>
@@ -87,13 +89,16 @@ class Builder {
   enum class End : std::uint8_t { kCopy, kReduce, kAsideCopy, kAsideReduce };
 
   [[nodiscard]] Where& where(int rank, int chunk);
-  [[nodiscard]] Where home(int rank, int chunk) const;
+  [[nodiscard]] Where home(int rank, int chunk, int chunks) const;
   [[nodiscard]] bool kept(int rank) const { return !keep_ || *keep_ == rank; }
   void move_pieces(const Move& move, End end);
-  int run_length(const Move& move, End end, int chunk, int limit);
-  void emit_send(const Move& piece);
-  void emit_receive(const Move& piece, End end);
+  void gather_in_one_space(int rank, int chunk, int chunks);
+  [[nodiscard]] int run_length(const Move& move, End end, int chunk, int limit);
+  void emit_send(const Move& piece, bool joined);
+  void emit_receive(const Move& piece, End end, bool joined);
+  void emit_copy(int rank, int chunk, int chunks, Where source, Where target);
   void add_final_copies(int rank);
+  static void drop_implied(Waits& waits);
   [[nodiscard]] static std::vector<std::uint32_t> issue_order(const std::vector<Draft>& drafts,
                                                               const Waits& waits);
   [[nodiscard]] Program lower(const std::vector<Draft>& drafts, Dependency& memory) const;

@@ -23,6 +23,8 @@ std::string text_of(Slot slot) {
   return fmt::format("{}[{}]", kSpaces[static_cast<std::size_t>(slot.space())], slot.index());
 }
 
+int lane_of(const Step& step) { return step.lane; }
+
 class Parser {
  public:
   explicit Parser(std::string_view text) : lines_(split(text, '\n')) {}
@@ -146,7 +148,11 @@ class Parser {
       fail(fmt::format("'{}'", words_[0]), "rank, scratch, send, recv, recv_reduce, copy, reduce");
     step.verb = static_cast<Verb>(verb);
     step.peer = static_cast<std::uint16_t>(number(1, "peer", 0, schedule_.contract.world - 1));
-    step.lane = static_cast<std::uint8_t>(number(2, "lane", 0, 255));
+    if (words_.size() > 2 && words_[2].ends_with('+')) {
+      step.joined = 1;
+      words_[2].remove_suffix(1);
+    }
+    step.lane = static_cast<std::uint8_t>(number(2, "lane", 0, kMaxLane)) & kMaxLane;
     step.chunks = static_cast<std::uint16_t>(number(3, "chunks", 1, schedule_.contract.chunks()));
     step.source = slot(4, step.chunks);
     step.target = slot(5, step.chunks);
@@ -171,6 +177,31 @@ class Parser {
 
 std::string_view name_of(Verb verb) { return kVerbs[static_cast<std::size_t>(verb)]; }
 
+std::string describe(const Step& step) {
+  const auto range = [&](Slot slot) {
+    if (step.chunks == 1) return text_of(slot);
+    return fmt::format("{}[{}..{}]", kSpaces[static_cast<std::size_t>(slot.space())], slot.index(),
+                       slot.index() + step.chunks - 1);
+  };
+  const std::string lane = step.lane == 0 ? "" : fmt::format(" lane {}", lane_of(step));
+  const std::string_view verb = name_of(step.verb);
+  switch (step.verb) {
+    case Verb::kSend:
+      return fmt::format("{} {} to {}{}", verb, range(step.source), step.peer, lane);
+    case Verb::kRecv:
+      return fmt::format("{} {} <- message of {}{}", verb, range(step.target), step.peer, lane);
+    case Verb::kRecvReduce:
+      return fmt::format("{} {} <- {} + message of {}{}", verb, range(step.target),
+                         range(step.source), step.peer, lane);
+    case Verb::kCopy:
+      return fmt::format("{} {} <- {}", verb, range(step.target), range(step.source));
+    case Verb::kReduce:
+      return fmt::format("{} {} <- {} + {}", verb, range(step.target), range(step.target),
+                         range(step.source));
+  }
+  return {};
+}
+
 std::string print(const Schedule& schedule) {
   const Contract& contract = schedule.contract;
   std::string text =
@@ -185,8 +216,9 @@ std::string print(const Schedule& schedule) {
       fmt::format_to(out, "scratch {}\n", fmt::join(program.scratch_chunk, " "));
     std::size_t next = 0;
     for (const Step& step : program.steps) {
-      fmt::format_to(out, "{} {} {} {} {} {}", name_of(step.verb), step.peer, step.lane,
-                     step.chunks, text_of(step.source), text_of(step.target));
+      fmt::format_to(out, "{} {} {}{} {} {} {}", name_of(step.verb), step.peer, lane_of(step),
+                     step.joined != 0 ? "+" : "", step.chunks, text_of(step.source),
+                     text_of(step.target));
       for (int i = 0; i < step.dependences; ++i)
         fmt::format_to(out, " {}", program.dependences[next++]);
       text += '\n';

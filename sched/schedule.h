@@ -29,6 +29,9 @@
 //      schedule is valid in place and out of place. Input is never written.
 //   4. A step moves `chunks` consecutive slots of one space as one message; the slots of both ends
 //      have the same sizes, chunk by chunk.
+//   5. A joined message is a part of the message before it, whose range of chunks had to be cut for
+//      its layout: the other part is the step before it at both ends, and it waits only for steps
+//      before both. Costs count the parts as one message; executors may ignore it.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +45,7 @@ namespace sinew::sched {
 
 // Limits of the representation, and of what a hostile text can make a reader allocate.
 inline constexpr int kMaxWorld = 4096;
+inline constexpr int kMaxLane = 127;
 inline constexpr int kMaxChunks = 65535;  // a message's chunk count fits Step::chunks
 
 enum class Verb : std::uint8_t {
@@ -67,7 +71,8 @@ struct Slot {
 
 struct Step {
   Verb verb;
-  std::uint8_t lane;
+  std::uint8_t lane : 7;
+  std::uint8_t joined : 1;    // 1: one message with the step before (invariant 5)
   std::uint16_t peer;         // own rank for local verbs
   Slot source;                // unused by kRecv (equal to target)
   Slot target;                // unused by kSend (equal to source)
@@ -97,8 +102,11 @@ struct Schedule {
 };
 
 [[nodiscard]] std::string_view name_of(Verb verb);
+// For people: "recv_reduce output[2..3] <- input[2..3] + message of 1".
+[[nodiscard]] std::string describe(const Step& step);
 
-// Text form, one step a line: VERB PEER LANE CHUNKS SOURCE TARGET [DEPENDENCE...]. `print` is
+// Text form, one step a line: VERB PEER LANE[+] CHUNKS SOURCE TARGET [DEPENDENCE...], '+' for a
+// joined message. `print` is
 // canonical, `parse(print(s)) == s`. parse throws UsageError with the line number, what was found
 // and what is legal; it accepts any text without undefined behaviour.
 [[nodiscard]] std::string print(const Schedule& schedule);

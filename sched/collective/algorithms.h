@@ -1,5 +1,8 @@
-// The generators and closed forms of the collective algorithms, one file each; registry.cc lists
-// them.
+// The rows of the table of collective algorithms, each defined in the file of its algorithm, and
+// what those files share. registry.cc lists the rows.
+//
+// Never does: select.
+// Threads: constants and pure functions.
 #pragma once
 
 #include <string>
@@ -8,55 +11,48 @@
 
 namespace sinew::sched {
 
+// In formulas: a, b, g are the model's alpha, beta and gamma, m the bytes of the full vector, P the
+// world, L = ceil(log2 P), and Q the largest power of two that is at most P.
+
 // ring.cc
-void ring_all_reduce(const Params& params, Builder& b);
-void ring_reduce_scatter(const Params& params, Builder& b);
-void ring_all_gather(const Params& params, Builder& b);
-Cost ring_all_reduce_cost(const Params& params);
-Cost ring_reduce_scatter_cost(const Params& params);
-Cost ring_all_gather_cost(const Params& params);
+extern const Algorithm kRingAllReduce;
+extern const Algorithm kRingReduceScatter;
+extern const Algorithm kRingAllGather;
 
 // binomial.cc
-void binomial_broadcast(const Params& params, Builder& b);
-void binomial_reduce(const Params& params, Builder& b);
-void binomial_all_reduce(const Params& params, Builder& b);
-Cost binomial_broadcast_cost(const Params& params);
-Cost binomial_reduce_cost(const Params& params);
-Cost binomial_all_reduce_cost(const Params& params);
+extern const Algorithm kBinomialAllReduce;
+extern const Algorithm kBinomialBroadcast;
+extern const Algorithm kBinomialReduce;
+extern const Algorithm kBinomialBarrier;
 
 // recursive_doubling.cc
-void recursive_doubling_all_reduce(const Params& params, Builder& b);
-void recursive_doubling_all_gather(const Params& params, Builder& b);
-Cost recursive_doubling_all_reduce_cost(const Params& params);
-Cost recursive_doubling_all_gather_cost(const Params& params);
+extern const Algorithm kRecursiveDoublingAllReduce;
+extern const Algorithm kRecursiveDoublingAllGather;
+extern const Algorithm kRecursiveDoublingBarrier;
 
 // halving_doubling.cc
-void halving_reduce_scatter(const Params& params, Builder& b);
-void halving_doubling_all_reduce(const Params& params, Builder& b);
-Cost halving_reduce_scatter_cost(const Params& params);
-Cost halving_doubling_all_reduce_cost(const Params& params);
-int halving_doubling_chunks(const Params& params);
+extern const Algorithm kHalvingDoublingAllReduce;
+extern const Algorithm kHalvingReduceScatter;
 
 // direct.cc
-void direct_broadcast(const Params& params, Builder& b);
-void direct_reduce(const Params& params, Builder& b);
-void direct_reduce_scatter(const Params& params, Builder& b);
-void direct_all_gather(const Params& params, Builder& b);
-void one_shot_all_reduce(const Params& params, Builder& b);
-void two_shot_all_reduce(const Params& params, Builder& b);
-Cost direct_broadcast_cost(const Params& params);
-Cost direct_reduce_cost(const Params& params);
-Cost direct_reduce_scatter_cost(const Params& params);
-Cost direct_all_gather_cost(const Params& params);
-Cost one_shot_all_reduce_cost(const Params& params);
-Cost two_shot_all_reduce_cost(const Params& params);
+extern const Algorithm kOneShotAllReduce;
+extern const Algorithm kTwoShotAllReduce;
+extern const Algorithm kDirectReduceScatter;
+extern const Algorithm kDirectAllGather;
+extern const Algorithm kDirectBroadcast;
+extern const Algorithm kDirectReduce;
+extern const Algorithm kDirectBarrier;
 
 // circulant.cc
-void circulant_reduce_scatter(const Params& params, Builder& b);
-void circulant_all_gather(const Params& params, Builder& b);
-void circulant_all_reduce(const Params& params, Builder& b);
-Cost circulant_reduce_scatter_cost(const Params& params);
-Cost circulant_all_gather_cost(const Params& params);
-Cost circulant_all_reduce_cost(const Params& params);
+extern const Algorithm kCirculantAllReduce;
+extern const Algorithm kCirculantReduceScatter;
+extern const Algorithm kCirculantAllGather;
+
+// For Algorithm::refuse.
+[[nodiscard]] std::string any_world(const Params& params);
+[[nodiscard]] std::string power_of_two(const Params& params);
+// For Algorithm::chunks_per_block.
+[[nodiscard]] int one_chunk(const Params& params);
+[[nodiscard]] int chunk_per_rank(const Params& params);
 
 }  // namespace sinew::sched

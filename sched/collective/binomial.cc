@@ -36,8 +36,6 @@ void reduce_to(Builder& b, int root) {
   }
 }
 
-}  // namespace
-
 void binomial_broadcast(const Params&, Builder& b) { broadcast_from(b, b.root()); }
 
 void binomial_reduce(const Params&, Builder& b) { reduce_to(b, b.root()); }
@@ -61,5 +59,53 @@ Cost binomial_all_reduce_cost(const Params& params) {
   const double levels = ceil_log2(params.world);
   return {2 * levels, 2 * levels, levels};
 }
+
+Cost binomial_barrier_cost(const Params& params) { return {2.0 * ceil_log2(params.world), 0, 0}; }
+
+}  // namespace
+
+constinit const Algorithm kBinomialAllReduce = {
+    .op = Collective::kAllReduce,
+    .name = "binomial",
+    .formula = "2L(a + m b) + L m g",
+    .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
+    .generate = binomial_all_reduce,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = binomial_all_reduce_cost,
+};
+
+constinit const Algorithm kBinomialBroadcast = {
+    .op = Collective::kBroadcast,
+    .name = "binomial",
+    .formula = "L(a + m b)",
+    .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
+    .generate = binomial_broadcast,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = binomial_broadcast_cost,
+};
+
+constinit const Algorithm kBinomialReduce = {
+    .op = Collective::kReduce,
+    .name = "binomial",
+    .formula = "L(a + m b + m g)",
+    .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
+    .generate = binomial_reduce,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = binomial_reduce_cost,
+};
+
+constinit const Algorithm kBinomialBarrier = {
+    .op = Collective::kBarrier,
+    .name = "binomial",
+    .formula = "2L a",
+    .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
+    .generate = binomial_all_reduce,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = binomial_barrier_cost,
+};
 
 }  // namespace sinew::sched

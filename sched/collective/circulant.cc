@@ -54,8 +54,6 @@ void gather_back(Builder& b) {
 double levels(const Params& params) { return ceil_log2(params.world); }
 double share(const Params& params) { return (params.world - 1.0) / params.world; }
 
-}  // namespace
-
 void circulant_reduce_scatter(const Params&, Builder& b) { scatter_sums(b); }
 
 void circulant_all_gather(const Params&, Builder& b) { gather_back(b); }
@@ -72,5 +70,40 @@ Cost circulant_all_gather_cost(const Params& params) { return {levels(params), s
 Cost circulant_all_reduce_cost(const Params& params) {
   return {2 * levels(params), 2 * share(params), share(params)};
 }
+
+}  // namespace
+
+constinit const Algorithm kCirculantAllReduce = {
+    .op = Collective::kAllReduce,
+    .name = "circulant",
+    .formula = "2L a + 2(P-1)/P m b + (P-1)/P m g",
+    .source = "Traeff 2024, arXiv 2410.14234",
+    .generate = circulant_all_reduce,
+    .chunks_per_block = chunk_per_rank,
+    .refuse = any_world,
+    .cost = circulant_all_reduce_cost,
+};
+
+constinit const Algorithm kCirculantReduceScatter = {
+    .op = Collective::kReduceScatter,
+    .name = "circulant",
+    .formula = "L a + (P-1)/P m (b + g)",
+    .source = "Traeff 2024, arXiv 2410.14234",
+    .generate = circulant_reduce_scatter,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = circulant_reduce_scatter_cost,
+};
+
+constinit const Algorithm kCirculantAllGather = {
+    .op = Collective::kAllGather,
+    .name = "circulant",
+    .formula = "L a + (P-1)/P m b",
+    .source = "Traeff 2024, arXiv 2410.14234",
+    .generate = circulant_all_gather,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = circulant_all_gather_cost,
+};
 
 }  // namespace sinew::sched

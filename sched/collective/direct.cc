@@ -66,14 +66,12 @@ void gather_directly(Builder& b) {
   const int world = b.world();
   for (int round = 1; round < world; ++round) {
     for (int from = 0; from < world; ++from)
-      b.copy({.chunk = from, .from = from, .to = mod(from + round, world)});
+      b.copy({.chunk = from, .from = from, .to = mod(from - round, world)});
   }
 }
 
 double others(const Params& params) { return params.world - 1.0; }
 double share(const Params& params) { return others(params) / params.world; }
-
-}  // namespace
 
 void direct_broadcast(const Params&, Builder& b) {
   for (int round = 1; round < b.world(); ++round) {
@@ -122,5 +120,86 @@ Cost one_shot_all_reduce_cost(const Params& params) {
 Cost two_shot_all_reduce_cost(const Params& params) {
   return {2 * others(params), 2 * share(params), share(params)};
 }
+
+Cost direct_barrier_cost(const Params& params) { return {others(params), 0, 0}; }
+
+}  // namespace
+
+constinit const Algorithm kOneShotAllReduce = {
+    .op = Collective::kAllReduce,
+    .name = "one_shot",
+    .formula = "(P-1)(a + m b + m g)",
+    .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
+    .generate = one_shot_all_reduce,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = one_shot_all_reduce_cost,
+};
+
+constinit const Algorithm kTwoShotAllReduce = {
+    .op = Collective::kAllReduce,
+    .name = "two_shot",
+    .formula = "2(P-1)a + 2(P-1)/P m b + (P-1)/P m g",
+    .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
+    .generate = two_shot_all_reduce,
+    .chunks_per_block = chunk_per_rank,
+    .refuse = any_world,
+    .cost = two_shot_all_reduce_cost,
+};
+
+constinit const Algorithm kDirectReduceScatter = {
+    .op = Collective::kReduceScatter,
+    .name = "direct",
+    .formula = "(P-1)a + (P-1)/P m (b + g)",
+    .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
+    .generate = direct_reduce_scatter,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = direct_reduce_scatter_cost,
+};
+
+constinit const Algorithm kDirectAllGather = {
+    .op = Collective::kAllGather,
+    .name = "direct",
+    .formula = "(P-1)a + (P-1)/P m b",
+    .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
+    .generate = direct_all_gather,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = direct_all_gather_cost,
+};
+
+constinit const Algorithm kDirectBroadcast = {
+    .op = Collective::kBroadcast,
+    .name = "direct",
+    .formula = "(P-1)(a + m b)",
+    .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
+    .generate = direct_broadcast,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = direct_broadcast_cost,
+};
+
+constinit const Algorithm kDirectReduce = {
+    .op = Collective::kReduce,
+    .name = "direct",
+    .formula = "(P-1)(a + m b + m g)",
+    .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
+    .generate = direct_reduce,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = direct_reduce_cost,
+};
+
+constinit const Algorithm kDirectBarrier = {
+    .op = Collective::kBarrier,
+    .name = "direct",
+    .formula = "(P-1)a",
+    .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
+    .generate = one_shot_all_reduce,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = direct_barrier_cost,
+};
 
 }  // namespace sinew::sched

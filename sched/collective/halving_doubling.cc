@@ -36,8 +36,6 @@ void gather_back(Builder& b, const Fold& fold) {
   }
 }
 
-}  // namespace
-
 int halving_doubling_chunks(const Params& params) { return 1 << floor_log2(params.world); }
 
 void halving_reduce_scatter(const Params&, Builder& b) { halve(b, Fold(b.world())); }
@@ -62,5 +60,29 @@ Cost halving_doubling_all_reduce_cost(const Params& params) {
   const double extra = is_power_of_two(params.world) ? 0 : 1;
   return {2 * levels + 2 * extra, 2 * share + 2 * extra, share + extra};
 }
+
+}  // namespace
+
+constinit const Algorithm kHalvingDoublingAllReduce = {
+    .op = Collective::kAllReduce,
+    .name = "halving_doubling",
+    .formula = "2L a + 2(Q-1)/Q m b + (Q-1)/Q m g; else 2 rounds of m more, L of Q",
+    .source = "Rabenseifner, ICCS 2004",
+    .generate = halving_doubling_all_reduce,
+    .chunks_per_block = halving_doubling_chunks,
+    .refuse = any_world,
+    .cost = halving_doubling_all_reduce_cost,
+};
+
+constinit const Algorithm kHalvingReduceScatter = {
+    .op = Collective::kReduceScatter,
+    .name = "halving",
+    .formula = "L a + (P-1)/P m (b + g), P = 2^i",
+    .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
+    .generate = halving_reduce_scatter,
+    .chunks_per_block = one_chunk,
+    .refuse = power_of_two,
+    .cost = halving_reduce_scatter_cost,
+};
 
 }  // namespace sinew::sched

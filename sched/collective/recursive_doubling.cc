@@ -13,6 +13,8 @@
 
 namespace sinew::sched {
 
+namespace {
+
 void recursive_doubling_all_reduce(const Params&, Builder& b) {
   const Fold fold(b.world());
   fold.reduce_in(b);
@@ -49,5 +51,44 @@ Cost recursive_doubling_all_reduce_cost(const Params& params) {
 Cost recursive_doubling_all_gather_cost(const Params& params) {
   return {static_cast<double>(ceil_log2(params.world)), (params.world - 1.0) / params.world, 0};
 }
+
+Cost recursive_doubling_barrier_cost(const Params& params) {
+  return {recursive_doubling_all_reduce_cost(params).rounds, 0, 0};
+}
+
+}  // namespace
+
+constinit const Algorithm kRecursiveDoublingAllReduce = {
+    .op = Collective::kAllReduce,
+    .name = "recursive_doubling",
+    .formula = "L(a + m b + m g); else 2 rounds of m more, L of Q",
+    .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
+    .generate = recursive_doubling_all_reduce,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = recursive_doubling_all_reduce_cost,
+};
+
+constinit const Algorithm kRecursiveDoublingAllGather = {
+    .op = Collective::kAllGather,
+    .name = "recursive_doubling",
+    .formula = "L a + (P-1)/P m b, P = 2^i",
+    .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
+    .generate = recursive_doubling_all_gather,
+    .chunks_per_block = one_chunk,
+    .refuse = power_of_two,
+    .cost = recursive_doubling_all_gather_cost,
+};
+
+constinit const Algorithm kRecursiveDoublingBarrier = {
+    .op = Collective::kBarrier,
+    .name = "recursive_doubling",
+    .formula = "L a; else 2 rounds more, L of Q",
+    .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
+    .generate = recursive_doubling_all_reduce,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = recursive_doubling_barrier_cost,
+};
 
 }  // namespace sinew::sched

@@ -10,24 +10,18 @@
 #include <string_view>
 
 #include "sched/builder.h"
+#include "sched/cost.h"
 #include "sched/schedule.h"
 
 namespace sinew::sched {
 
+inline constexpr int kMaxSegments = 1 << 20;
+
 struct Params {
   int world = 1;
   int root = 0;
-  int segments = 1;  // pipelining, for algorithms whose closed form has it
+  int segments = 1;  // pipelining, for rows that are segmented; 1 for all others
   int radix = 2;     // for k-ary families
-};
-
-// Closed-form cost of the busiest rank in the one-port, full-duplex alpha-beta-gamma model. bytes
-// and reduced are fractions of m, the bytes of the operation's full vector (collective-cost terms
-// in sched/README.md).
-struct Cost {
-  double rounds = 0;   // coefficient of alpha
-  double bytes = 0;    // coefficient of m * beta
-  double reduced = 0;  // coefficient of m * gamma
 };
 
 struct Algorithm {
@@ -39,7 +33,9 @@ struct Algorithm {
   int (*chunks_per_block)(const Params& params);
   // Empty when the parameters are legal, else the rule and the legal values in one line.
   std::string (*refuse)(const Params& params);
+  // Closed form: what verify counts on the schedule, exactly (or as the row's file says).
   Cost (*cost)(const Params& params);
+  bool segmented = false;  // honours Params::segments
 };
 
 [[nodiscard]] std::span<const Algorithm> algorithms();

@@ -13,8 +13,6 @@ namespace {
 
 double share(const Params& params) { return (params.world - 1.0) / params.world; }
 
-}  // namespace
-
 void ring_all_reduce(const Params&, Builder& b) {
   const int world = b.world();
   for (int round = 0; round < world - 1; ++round) {
@@ -57,5 +55,40 @@ Cost ring_reduce_scatter_cost(const Params& params) {
 }
 
 Cost ring_all_gather_cost(const Params& params) { return {params.world - 1.0, share(params), 0}; }
+
+}  // namespace
+
+constinit const Algorithm kRingAllReduce = {
+    .op = Collective::kAllReduce,
+    .name = "ring",
+    .formula = "2(P-1)a + 2(P-1)/P m b + (P-1)/P m g",
+    .source = "Patarasuk and Yuan, JPDC 2009",
+    .generate = ring_all_reduce,
+    .chunks_per_block = chunk_per_rank,
+    .refuse = any_world,
+    .cost = ring_all_reduce_cost,
+};
+
+constinit const Algorithm kRingReduceScatter = {
+    .op = Collective::kReduceScatter,
+    .name = "ring",
+    .formula = "(P-1)a + (P-1)/P m (b + g)",
+    .source = "Patarasuk and Yuan, JPDC 2009",
+    .generate = ring_reduce_scatter,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = ring_reduce_scatter_cost,
+};
+
+constinit const Algorithm kRingAllGather = {
+    .op = Collective::kAllGather,
+    .name = "ring",
+    .formula = "(P-1)a + (P-1)/P m b",
+    .source = "Patarasuk and Yuan, JPDC 2009",
+    .generate = ring_all_gather,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = ring_all_gather_cost,
+};
 
 }  // namespace sinew::sched

@@ -1,0 +1,54 @@
+// simulate: how long a Schedule takes on a Topology, and when each of its messages travels.
+//
+// Never does: prove. A schedule that verify refuses is timed to no purpose, or refused by Error
+// when it stops half way. Threads: pure. Deterministic: the same arguments give the same times.
+//
+// Model, per segment of a step (every chunk is cut in k segments, segment j moves part j of each)
+//
+//   transfer  a send that waits for nothing more holds the sender's sending port, the receiver's
+//             receiving port and the shared links between them for latency + bytes * cost. A free
+//             port takes the earliest segment that is ready, then the earliest step in the program,
+//             and waits for the receiving port and links of that one. These go to the port that has
+//             been free longest. The messages of a lane travel one after the other.
+//   joined    the parts of a joined message are one transfer and one receive.
+//   receive   done when the message is there and its dependences are; a reduction then takes bytes
+//   *
+//             reduce on the rank's one compute lane, where local copies and reductions run as well.
+//   credits   a send waits until fewer than that many messages of its lane are sent but not
+//   received
+//             (in segments); with 0 until its receive waits for nothing but the message.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sched/cost.h"
+#include "sched/schedule.h"
+#include "sched/timeline.h"
+#include "sched/topology.h"
+
+namespace sinew::sched {
+
+struct SimulateOptions {
+  std::int64_t bytes = 0;  // m: the full vector of the operation
+  int segments = 0;        // 0: the schedule's own, at least 1
+  int credits = -1;        // negative: no limit
+  bool timeline = true;    // fill Simulation::timeline
+};
+
+struct Simulation {
+  double seconds = 0;                // until the last rank is done
+  std::vector<double> rank_seconds;  // [world]
+  Timeline timeline;                 // a row per rank, its lanes send, recv, reduce
+};
+
+// Requires the form, matched messages and the world of the topology (UsageError); throws Error when
+// the schedule deadlocks. O(segments * steps * log) for one port.
+[[nodiscard]] Simulation simulate(const Schedule& schedule, const Topology& topology,
+                                  const SimulateOptions& options);
+
+// The three coefficients of a schedule, with chunks of equal size: the simulated time with latency
+// 1 and all else free, with a cost of 1 per vector, and with a reduction cost of 1 per vector.
+[[nodiscard]] Cost count_cost(const Schedule& schedule);
+
+}  // namespace sinew::sched

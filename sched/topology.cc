@@ -1,0 +1,80 @@
+#include "sched/topology.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sched/base/check.h"
+
+namespace sinew::sched {
+
+namespace {
+
+RankSet range(int first, int last) { return {{{first, last}}}; }
+
+// All ranks but those of [first, last].
+RankSet outside(int first, int last, int world) {
+  RankSet set;
+  if (first > 0) set.ranges.emplace_back(0, first - 1);
+  if (last + 1 < world) set.ranges.emplace_back(last + 1, world - 1);
+  return set;
+}
+
+}  // namespace
+
+bool RankSet::contains(int rank) const {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [&](const auto& part) { return part.first <= rank && rank <= part.second; });
+}
+
+Link Topology::link(int from, int to) const {
+  for (auto rule = links.rbegin(); rule != links.rend(); ++rule) {
+    const bool there = rule->from.contains(from) && rule->to.contains(to);
+    const bool back = rule->both_ways && rule->from.contains(to) && rule->to.contains(from);
+    if (there || back) return rule->link;
+  }
+  return {};
+}
+
+std::vector<int> Topology::shares_of(int from, int to) const {
+  std::vector<int> held;
+  for (const ShareRule& rule : shares) {
+    if (!rule.from.contains(from) || !rule.to.contains(to)) continue;
+    const auto first = std::find_if(shares.begin(), shares.end(), [&](const ShareRule& other) {
+      return other.name == rule.name;
+    });
+    held.push_back(static_cast<int>(first - shares.begin()));
+  }
+  std::sort(held.begin(), held.end());
+  held.erase(std::unique(held.begin(), held.end()), held.end());
+  return held;
+}
+
+Topology homogeneous(int world, Link link, double reduce_s_per_byte) {
+  CHECK_GE(world, 1);
+  Topology topology;
+  topology.world = world;
+  topology.reduce_s_per_byte = reduce_s_per_byte;
+  topology.links.push_back({range(0, world - 1), range(0, world - 1), true, link});
+  return topology;
+}
+
+Topology two_level(const TwoLevel& shape) {
+  CHECK_GE(shape.world, 1);
+  CHECK_GE(shape.ranks_per_host, 1);
+  Topology topology = homogeneous(shape.world, shape.between, shape.reduce_s_per_byte);
+  topology.name = "two-level";
+  for (int first = 0; first < shape.world; first += shape.ranks_per_host) {
+    const int last = std::min(first + shape.ranks_per_host, shape.world) - 1;
+    const RankSet host = range(first, last);
+    const RankSet others = outside(first, last, shape.world);
+    topology.links.push_back({host, host, true, shape.inside});
+    if (others.ranges.empty()) continue;
+    const int number = first / shape.ranks_per_host;
+    topology.shares.push_back({fmt::format("out{}", number), host, others});
+    topology.shares.push_back({fmt::format("in{}", number), others, host});
+  }
+  return topology;
+}
+
+}  // namespace sinew::sched

@@ -1,0 +1,203 @@
+// Interpreter: runs a schedule on numbers in the plainest possible way: an oracle that shares no
+// code with verify, simulate or the executor. Chunks are single numbers that wrap around; messages
+// are queues; at each turn any step that may begin does, picked at random. A barrier's token is a
+// set of ranks, a bit each, that may be told twice: worlds up to 64.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <random>
+#include <tuple>
+#include <vector>
+
+#include "sched/schedule.h"
+
+namespace sinew::sched {
+
+enum class Placement : std::uint8_t { kInPlace, kOutOfPlace };
+
+class Interpreter {
+ public:
+  using Value = std::uint64_t;
+
+  Interpreter(const Schedule& schedule, Placement placement, std::uint32_t seed)
+      : schedule_(schedule), random_(seed) {
+    const auto chunks = static_cast<std::size_t>(schedule.contract.chunks());
+    for (std::size_t rank = 0; rank < schedule.programs.size(); ++rank) {
+      Memory memory;
+      memory.output.assign(chunks, kGarbage);
+      memory.scratch.assign(schedule.programs[rank].scratch_chunk.size(), kGarbage);
+      std::vector<Value>& input =
+          placement == Placement::kInPlace ? memory.output : memory.separate_input;
+      input.resize(chunks, kGarbage);
+      for (std::size_t c = 0; c < chunks; ++c) {
+        const auto r = static_cast<int>(rank);
+        if (schedule.contract.has_input(r, static_cast<int>(c))) {
+          input[c] = input_of(r, static_cast<int>(c));
+        }
+      }
+      memory.in_place = placement == Placement::kInPlace;
+      memories_.push_back(std::move(memory));
+      done_.emplace_back(schedule.programs[rank].steps.size(), false);
+    }
+    index_steps();
+  }
+
+  // Runs until no step can go on; true when all are done.
+  bool run() {
+    for (std::size_t left = total_; left > 0; --left) {
+      const std::vector<Place> ready = ready_steps();
+      if (ready.empty()) return false;
+      execute(ready[random_() % ready.size()]);
+    }
+    return true;
+  }
+
+  [[nodiscard]] Value output(int rank, int chunk) const {
+    return memories_[static_cast<std::size_t>(rank)].output[static_cast<std::size_t>(chunk)];
+  }
+
+  // Whether every output slot holds what the contract says.
+  [[nodiscard]] bool right() const {
+    const Contract& contract = schedule_.contract;
+    for (int rank = 0; rank < contract.world; ++rank) {
+      for (int chunk = 0; chunk < contract.chunks(); ++chunk) {
+        if (contract.has_output(rank, chunk) && output(rank, chunk) != expected(chunk))
+          return false;
+      }
+    }
+    return true;
+  }
+
+  // Sums of inputs name their terms: a missing, repeated or foreign one changes the sum, but for a
+  // chance of 2^-64.
+  [[nodiscard]] Value input_of(int rank, int chunk) const {
+    if (schedule_.contract.op == Collective::kBarrier) return Value{1} << rank;
+    Value x = (static_cast<Value>(rank) << 32) + static_cast<Value>(chunk) + 1;
+    x *= 0x9e3779b97f4a7c15U;
+    x ^= x >> 29;
+    x *= 0xbf58476d1ce4e5b9U;
+    return x ^ (x >> 32);
+  }
+
+  [[nodiscard]] Value expected(int chunk) const {
+    const Contract& contract = schedule_.contract;
+    if (!contract.reduces()) {
+      return input_of(contract.rooted() ? contract.root : chunk / contract.chunks_per_block, chunk);
+    }
+    Value sum = 0;
+    for (int rank = 0; rank < contract.world; ++rank) sum = combine(sum, input_of(rank, chunk));
+    return sum;
+  }
+
+  [[nodiscard]] Value combine(Value a, Value b) const {
+    return schedule_.contract.op == Collective::kBarrier ? a | b : a + b;
+  }
+
+ private:
+  static constexpr Value kGarbage = 0xdeadbeefcafef00dU;
+
+  struct Memory {
+    std::vector<Value> output;
+    std::vector<Value> separate_input;
+    std::vector<Value> scratch;
+    bool in_place = true;
+  };
+  struct Place {
+    std::size_t rank;
+    std::size_t step;
+  };
+  using LaneKey = std::tuple<std::size_t, std::size_t, int>;
+
+  void index_steps() {
+    for (const Program& program : schedule_.programs) {
+      total_ += program.steps.size();
+      std::vector<std::size_t> first = {0};
+      for (const Step& step : program.steps) first.push_back(first.back() + step.dependences);
+      first_dependence_.push_back(std::move(first));
+    }
+  }
+
+  static bool receives(Verb verb) { return verb == Verb::kRecv || verb == Verb::kRecvReduce; }
+
+  [[nodiscard]] std::vector<Place> ready_steps() const {
+    std::vector<Place> ready;
+    for (std::size_t rank = 0; rank < done_.size(); ++rank) {
+      // A message waits for those before it in its lane, at this end.
+      std::vector<std::tuple<bool, int, int>> blocked;
+      const Program& program = schedule_.programs[rank];
+      for (std::size_t i = 0; i < program.steps.size(); ++i) {
+        if (done_[rank][i]) continue;
+        const Step& s = program.steps[i];
+        bool may = true;
+        for (std::size_t d = first_dependence_[rank][i]; d < first_dependence_[rank][i + 1]; ++d) {
+          may = may && done_[rank][program.dependences[d]];
+        }
+        if (s.verb == Verb::kSend || receives(s.verb)) {
+          const std::tuple<bool, int, int> stream = {s.verb == Verb::kSend, s.peer, s.lane};
+          for (const auto& other : blocked) may = may && other != stream;
+          blocked.push_back(stream);
+          if (receives(s.verb)) {
+            const auto lane = lanes_.find({s.peer, rank, s.lane});
+            may = may && lane != lanes_.end() && !lane->second.empty();
+          }
+        }
+        if (may) ready.push_back({rank, i});
+      }
+    }
+    return ready;
+  }
+
+  Value& at(std::size_t rank, Slot slot, std::size_t offset) {
+    Memory& memory = memories_[rank];
+    std::vector<Value>& space = slot.space() == Space::kScratch ? memory.scratch
+                                : slot.space() == Space::kInput && !memory.in_place
+                                    ? memory.separate_input
+                                    : memory.output;
+    return space.at(slot.index() + offset);
+  }
+
+  void execute(Place place) {
+    const Step& s = schedule_.programs[place.rank].steps[place.step];
+    std::vector<Value> message;
+    if (receives(s.verb)) {
+      auto& lane = lanes_[{s.peer, place.rank, s.lane}];
+      message = lane.front();
+      lane.pop_front();
+      message.resize(s.chunks, kGarbage);
+    }
+    for (std::size_t i = 0; i < s.chunks; ++i) {
+      switch (s.verb) {
+        case Verb::kSend:
+          message.push_back(at(place.rank, s.source, i));
+          break;
+        case Verb::kRecv:
+          at(place.rank, s.target, i) = message[i];
+          break;
+        case Verb::kRecvReduce:
+          at(place.rank, s.target, i) = combine(at(place.rank, s.source, i), message[i]);
+          break;
+        case Verb::kCopy:
+          at(place.rank, s.target, i) = at(place.rank, s.source, i);
+          break;
+        case Verb::kReduce:
+          at(place.rank, s.target, i) =
+              combine(at(place.rank, s.target, i), at(place.rank, s.source, i));
+          break;
+      }
+    }
+    if (s.verb == Verb::kSend) lanes_[{place.rank, s.peer, s.lane}].push_back(message);
+    done_[place.rank][place.step] = true;
+  }
+
+  const Schedule& schedule_;
+  std::mt19937 random_;
+  std::vector<Memory> memories_;         // [rank]
+  std::vector<std::vector<bool>> done_;  // [rank][step]
+  std::vector<std::vector<std::size_t>> first_dependence_;
+  std::size_t total_ = 0;
+  std::map<LaneKey, std::deque<std::vector<Value>>> lanes_;
+};
+
+}  // namespace sinew::sched
