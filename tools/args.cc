@@ -109,6 +109,14 @@ void Args::option(const std::string& name, double& value, const std::string& hel
              });
 }
 
+void Args::option(const std::string& name, std::uint64_t& value, const std::string& help) {
+  impl_->add(name, "INT", fmt::format("{}", value), help, [&value, name](const std::string& text) {
+    const std::int64_t number = parse_int(text, name);
+    check_range(name, number, IntRange{.min = 0});
+    value = static_cast<std::uint64_t>(number);
+  });
+}
+
 void Args::flag(const std::string& name, bool& value, const std::string& help) {
   impl_->names.push_back(name);
   impl_->app.add_flag_callback(

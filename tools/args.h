@@ -39,6 +39,7 @@ class Args {
   void option(const std::string& name, int& value, const std::string& help, IntRange range = {});
   void option(const std::string& name, double& value, const std::string& help,
               DoubleRange range = {});
+  void option(const std::string& name, std::uint64_t& value, const std::string& help);
   void flag(const std::string& name, bool& value, const std::string& help);
   // Legal values in words; anything else is refused with the list.
   void choice(const std::string& name, std::string& value, std::vector<std::string> legal,

@@ -9,6 +9,7 @@
 #include "sched/pipeline/simulate.h"
 #include "sched/timeline.h"
 #include "tools/command.h"
+#include "tools/json_lines.h"
 #include "tools/rounds.h"
 #include "tools/selection.h"
 #include "tools/table.h"
@@ -24,6 +25,8 @@ struct Options {
   int microbatches = 8;
   int chunks = 1;
   std::string times = "1,1,1";
+  bool list = false;
+  std::string json;
 };
 
 // Values of more ranks do not fit a line.
@@ -74,7 +77,33 @@ void explain_pipeline(const sched::PipeAlgorithm& row, const Options& options) {
   fmt::print("  source       {}\n\n{}", row.source, sched::draw_text(simulation.timeline));
 }
 
+// All rows of both registries: what the README's table is made of.
+void list_rows(const std::string& json_path) {
+  JsonLines json(json_path);
+  const Table table({{"operation", 14, true},
+                     {"schedule", 18, true},
+                     {"cost or bubble", 62, true},
+                     {"source", 6, true}});
+  fmt::print("{}", table.header());
+  const auto show = [&](std::string_view op, std::string_view name, std::string_view formula,
+                        std::string_view source) {
+    fmt::print("{}", table.row({std::string(op), std::string(name), std::string(formula),
+                                std::string(source)}));
+    json.write(
+        JsonRecord().add("op", op).add("algo", name).add("formula", formula).add("source", source));
+  };
+  for (const sched::Algorithm& row : sched::algorithms()) {
+    show(sched::name_of(row.op), row.name, row.formula, row.source);
+  }
+  for (const sched::PipeAlgorithm& row : sched::pipe_algorithms())
+    show(kPipelineOp, row.name, row.formula, row.source);
+}
+
 int run_explain(const Options& options) {
+  if (options.list) {
+    list_rows(options.json);
+    return 0;
+  }
   const Selection selection = select(options.op, options.algorithm);
   if (selection.collectives.size() + selection.pipelines.size() > 1) {
     bool first = true;
@@ -107,6 +136,8 @@ Run declare_explain(Args& args) {
   args.option("--microbatches", o->microbatches, "of a pipeline", {.min = 1, .max = 1000});
   args.option("--chunks", o->chunks, "model chunks per rank of a pipeline", {.min = 1, .max = 64});
   args.option("--times", o->times, "of a pipeline: forward,backward,weight[,transfer]");
+  args.flag("--list", o->list, "list all algorithms and pipeline schedules instead");
+  args.option("--json", o->json, "write the list as JSON lines to this file");
   return [o] { return run_explain(*o); };
 }
 

@@ -26,6 +26,11 @@ struct Command {
   Run (*declare)(Args& args);
 };
 
+Run declare_coll(Args& args);
+Run declare_p2p(Args& args);
+Run declare_train(Args& args);
+Run declare_layouts(Args& args);
+Run declare_sample(Args& args);
 Run declare_explain(Args& args);
 Run declare_topo(Args& args);
 

@@ -1,5 +1,6 @@
 #include "tools/launcher.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -8,7 +9,10 @@
 namespace sinew::tools {
 namespace {
 
-constexpr int kPatience_s = 2;
+// Ranks that wait in vain speak one after the other, so that the next is ended before its turn.
+constexpr double kPatience_s = 1.0;
+constexpr double kTurn_s = 0.25;
+constexpr double kPatienceMax_s = 5.0;
 
 struct Names {
   const char* rank;
@@ -26,6 +30,18 @@ void print_line(const std::string& line) {
   std::fflush(stderr);
 }
 
+// Returns when mpirun ends this process or the time has passed, whichever is first.
+void wait_for_the_end(double seconds) {
+  sigset_t ended;
+  sigemptyset(&ended);
+  sigaddset(&ended, SIGTERM);
+  sigprocmask(SIG_BLOCK, &ended, nullptr);
+  const auto whole = static_cast<time_t>(seconds);
+  const timespec patience = {whole,
+                             static_cast<long>((seconds - static_cast<double>(whole)) * 1e9)};
+  if (sigtimedwait(&ended, nullptr, &patience) == SIGTERM) std::_Exit(128 + SIGTERM);
+}
+
 }  // namespace
 
 Launcher launcher_of_environment() {
@@ -37,16 +53,13 @@ Launcher launcher_of_environment() {
   return {};
 }
 
-void exit_together(const Launcher& launcher, const std::string& line, int code) {
-  if (launcher.rank != 0) {
-    sigset_t ended;
-    sigemptyset(&ended);
-    sigaddset(&ended, SIGTERM);
-    sigprocmask(SIG_BLOCK, &ended, nullptr);
-    const timespec patience = {kPatience_s, 0};
-    sigtimedwait(&ended, nullptr, &patience);
-    std::_Exit(code);
-  }
+void exit_together(int rank, const std::string& line, int code) {
+  if (rank != 0) wait_for_the_end(std::min(kPatience_s + rank * kTurn_s, kPatienceMax_s));
+  exit_alone(line, code);
+}
+
+void exit_after_others(const std::string& line, int code) {
+  wait_for_the_end(kPatienceMax_s);
   exit_alone(line, code);
 }
 

@@ -15,13 +15,18 @@ struct Launcher {
 
 [[nodiscard]] Launcher launcher_of_environment();
 
-// Ends this process with `code` after one line in total was printed for all ranks of the launcher:
-// the first rank prints and exits, which makes mpirun end the others; those wait for that, at most
-// two seconds, since an earlier exit of theirs would make mpirun end the first rank before it has
-// printed.
-[[noreturn]] void exit_together(const Launcher& launcher, const std::string& line, int code);
+// How ranks end a failed run with one line in total: the rank that is to speak prints and exits,
+// which makes mpirun end the others. Those wait for that, for a bounded time, since an earlier exit
+// of theirs would make mpirun end the speaker before it has printed; a rank that waited in vain
+// speaks itself.
 
-// The same for a failure that only this rank may know: it prints and exits at once.
+// All ranks know of the failure: the first one speaks.
+[[noreturn]] void exit_together(int rank, const std::string& line, int code);
+
+// Another rank failed and will speak; `line` says so, for the case that it was killed.
+[[noreturn]] void exit_after_others(const std::string& line, int code);
+
+// Only this rank may know: it speaks at once.
 [[noreturn]] void exit_alone(const std::string& line, int code);
 
 }  // namespace sinew::tools

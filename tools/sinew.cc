@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/error.h"
 #include "sched/base/error.h"
 #include "tools/command.h"
 #include "tools/launcher.h"
@@ -16,6 +17,13 @@ namespace sinew::tools {
 namespace {
 
 constexpr std::array kCommands = {
+    Command{"coll", "measure collectives: prediction, bound and MPI beside", Launch::kRanks,
+            declare_coll},
+    Command{"p2p", "measure messages between pairs of ranks", Launch::kRanks, declare_p2p},
+    Command{"train", "train a transformer over all ranks", Launch::kAnyRanks, declare_train},
+    Command{"layouts", "train every legal layout and compare with one rank", Launch::kRanks,
+            declare_layouts},
+    Command{"sample", "text from a checkpoint", Launch::kAlone, declare_sample},
     Command{"explain", "teach one schedule: source, cost, what happens round by round",
             Launch::kAlone, declare_explain},
     Command{"topo", "describe this machine: cores, caches, limits, memory bandwidth",
@@ -78,9 +86,11 @@ int run_main(int argc, char** argv) {
     const int code = run_command(launcher, std::vector<std::string>(argv + 1, argv + argc));
     return std::fflush(stdout) == 0 ? code : 1;
   } catch (const UsageError& error) {
-    exit_together(launcher, fmt::format("sinew: {}", error.what()), error.exit_code());
-  } catch (const Error& error) {
-    exit_alone(fmt::format("sinew: {}", error.what()), error.exit_code());
+    exit_together(launcher.rank, fmt::format("sinew: {}", error.what()), error.exit_code());
+  } catch (const comm::Error& error) {
+    const std::string line = fmt::format("sinew: {}", error.what());
+    if (error.cause() == comm::Cause::kPoisoned) exit_after_others(line, error.exit_code());
+    exit_alone(line, error.exit_code());
   } catch (const std::exception& error) {
     exit_alone(fmt::format("sinew: {}", error.what()), 1);
   }

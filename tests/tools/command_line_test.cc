@@ -24,6 +24,13 @@ void expect_refused(const Outcome& outcome, const Bad& bad) {
   }
 }
 
+const std::string kText = SINEW_SOURCE_DIR "/tests/tools/process.h";  // any readable file will do
+
+std::string train(const std::string& arguments) {
+  return "train --data " + kText + " --seq 16 " + arguments;
+}
+
+// What one process finds out alone.
 const std::vector<Bad> kBad = {
     {"", {"subcommand", "topo"}},
     {"topp", {"'topp'", "topo"}},
@@ -31,15 +38,60 @@ const std::vector<Bad> kBad = {
     {"topo extra", {"'extra'", "--json"}},
     {"topo --json", {"--json", "needs a value"}},
     {"topo --json /no/such/folder/x", {"/no/such/folder/x", "existing folder"}},
+    {"coll", {"mpirun -n P"}},
+    {"p2p", {"mpirun -n P"}},
+    {"explain --world 0", {"--world 0", "1 to 64"}},
+    {"explain --world 1.5", {"'1.5'", "whole number"}},
+    {"explain --algo nope", {"'nope'", "ring"}},
+    {"explain --op nope", {"'nope'", "all_reduce", "pipeline"}},
+    {"explain --op pipeline --algo 1f1b --times 1,2", {"'1,2'", "forward,backward,weight"}},
+    {train("--steps abc"), {"--steps", "'abc'", "whole number"}},
+    {train("--lr fast"), {"--lr", "'fast'", "number"}},
+    {train("--batch 0"), {"--batch 0", "at least 1"}},
+    {train("--tp 2 --pp 2"), {"4 ranks", "mpirun -n 4"}},
+    {"sample", {"--checkpoint", "--out"}},
+    {"sample --checkpoint /no/such/folder", {"/no/such/folder"}},
+};
+
+// What a run finds out once the ranks have met; one rank meets itself fastest.
+std::vector<Bad> bad_runs(const TestFolder& folder) {
+  const std::string empty = folder.write("empty.txt", "");
+  const std::string brief = folder.write("brief.txt", "too short");
+  folder.write("broken/step-00000001/state.json", "{");
+  folder.write("broken/step-00000001/model.safetensors", "12345678901234567890");
+  folder.write("broken/step-00000001/optimizer.safetensors", "");
+  return {
+      {"train", {"--data", "text file"}},
+      {"train --data /no/such/file", {"/no/such/file"}},
+      {"train --data " + empty, {empty, "empty"}},
+      {"train --data " + brief, {"9 tokens", "257"}},
+      {train("--model nope"), {"'nope'", "byte-small"}},
+      {train("--microbatches 3"), {"microbatches 3", "1, 2, 4, 8"}},
+      {train("--resume " + folder.path("broken")), {"broken"}},
+      {train("--resume /no/such/folder"), {"/no/such/folder"}},
+      {train("--init " + brief), {brief}},
+      {train("--dtype f8"), {"f8", "f32"}},
+  };
+}
+
+// What several ranks find out together.
+const std::vector<std::pair<int, Bad>> kBadTogether = {
+    {2, {"topo --jsn x", {"'--jsn'"}}},
+    {3, {"coll --op reduce_scatter --algo halving", {"halving", "world 3", "power of two"}}},
+    {2, {"coll --transport nope", {"'nope'", "shm"}}},
+    {4, {train("--tp 3"), {"tp 3", "4"}}},
+    {3, {train("--tp 3"), {"tp 3", "heads", "1, 2, 4"}}},
 };
 
 TEST(CommandLine, RefusesBadInputInOneLine) {
   for (const Bad& bad : kBad) expect_refused(run_sinew(bad.arguments), bad);
+  const TestFolder folder;
+  for (const Bad& bad : bad_runs(folder)) expect_refused(run_sinew(bad.arguments), bad);
 }
 
 TEST(CommandLine, RefusesBadInputInOneLineForAllRanks) {
-  const Bad bad = {"topo --jsn x", {"'--jsn'"}};
-  for (const int ranks : {2, 4}) expect_refused(run_sinew_ranks(ranks, bad.arguments), bad);
+  for (const auto& [ranks, bad] : kBadTogether)
+    expect_refused(run_sinew_ranks(ranks, bad.arguments), bad);
 }
 
 TEST(CommandLine, HelpGoesToStandardOutputOnce) {

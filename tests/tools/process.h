@@ -22,6 +22,22 @@ struct Outcome {
 [[nodiscard]] Outcome run_sinew_ranks(int ranks, const std::string& arguments,
                                       int timeout_ms = 30000);
 
+// A fresh folder below the system's temporary one, removed with everything in it at the end.
+class TestFolder {
+ public:
+  TestFolder();
+  ~TestFolder();
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+  [[nodiscard]] std::string path(const std::string& name) const { return root_ + "/" + name; }
+  // Writes a file, making the folders on its way, and returns its path.
+  std::string write(const std::string& name, const std::string& text) const;
+  [[nodiscard]] std::string read(const std::string& name) const;
+
+ private:
+  std::string root_;
+};
+
 // How many lines `text` has; an unfinished last line counts.
 [[nodiscard]] int count_lines(const std::string& text);
 

@@ -10,6 +10,9 @@
 
 #include <array>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 namespace sinew::test {
@@ -82,6 +85,27 @@ Outcome run_sinew_ranks(int ranks, const std::string& arguments, int timeout_ms)
   const std::string launch = SINEW_SOURCE_DIR "/tools/mpirun.sh -n " + std::to_string(ranks);
   return run_process({"bash", "-c", "exec " + launch + " " SINEW_BINARY_DIR "/sinew " + arguments},
                      timeout_ms);
+}
+
+TestFolder::TestFolder() {
+  std::string name = (std::filesystem::temp_directory_path() / "sinew-test-XXXXXX").string();
+  if (mkdtemp(name.data()) != nullptr) root_ = name;
+}
+
+TestFolder::~TestFolder() {
+  std::error_code ignored;
+  if (!root_.empty()) std::filesystem::remove_all(root_, ignored);
+}
+
+std::string TestFolder::write(const std::string& name, const std::string& text) const {
+  std::filesystem::create_directories(std::filesystem::path(path(name)).parent_path());
+  std::ofstream(path(name), std::ios::binary) << text;
+  return path(name);
+}
+
+std::string TestFolder::read(const std::string& name) const {
+  std::ifstream file(path(name), std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 int count_lines(const std::string& text) {

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Runs benchmarks and records them in bench/results, one file per part: a first line (or context) with machine,
+# commit and command, then the records, each with its repetitions. Arguments: parts to run; none runs all.
+# Every part takes less than two minutes on two cores. Nothing else should run on the machine meanwhile.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+results=bench/results
+run=tools/mpirun.sh
+mkdir -p "$results" runs
+
+commit=$(git rev-parse --short=12 HEAD)
+git diff --quiet HEAD -- '*.cc' '*.h' '*.cu' '*.txt' || commit+=-modified
+build/sinew topo --json runs/topo.json >/dev/null
+machine=$(head -1 runs/topo.json)
+
+# record NAME COMMAND...: the command gets --json; the record begins with what it ran on.
+record() {
+  local name=$1
+  shift
+  echo "bench: $name: $*"
+  "$@" --json "runs/$name.jsonl" | tee "$results/$name.txt"
+  { printf '{"part": "%s", "commit": "%s", "command": "%s", "machine": %s}\n' "$name" "$commit" "$*" "$machine"
+    cat "runs/$name.jsonl"; } > "$results/$name.jsonl"
+}
+
+# google NAME PROGRAM ARGUMENTS...: Google Benchmark's own JSON, with the commit in its context.
+google() {
+  local name=$1 program=$2
+  shift 2
+  echo "bench: $name"
+  "$program" "$@" --benchmark_min_time=0.2 --benchmark_context=commit="$commit" \
+    --benchmark_out="$results/$name.json" --benchmark_out_format=json
+}
+
+part_collectives_2() {
+  record collectives_2 "$run" -n 2 build/sinew coll --op all_reduce --algo auto --bytes 8:64M:x4 --check --baseline mpi
+}
+part_collectives_4() {
+  record collectives_4 "$run" -n 4 build/sinew coll --op all_reduce --algo all --bytes 8,64K,4M --check --baseline mpi
+}
+part_operations_2() {
+  record operations_2 "$run" -n 2 build/sinew coll --op all --algo auto --bytes 8,64K,4M --check --baseline mpi
+}
+part_p2p() { record p2p "$run" -n 2 build/sinew p2p; }
+part_kernels() { google kernels build/bench/bench_kernels; }
+part_layers() { google layers build/bench/bench_layers; }
+part_training() {
+  rm -rf runs/bench_training
+  "$run" -n 2 build/sinew train --data data/kjv.txt --model byte-small --tp 2 --batch 8 --steps 40 \
+    --eval-windows 8 --out runs/bench_training | tee "$results/training.txt"
+  { printf '{"part": "training", "commit": "%s", "machine": %s}\n' "$commit" "$machine"
+    tr -d '\n' < runs/bench_training/summary.json; echo; } > "$results/training.jsonl"
+}
+
+parts=("$@")
+((${#parts[@]})) || parts=(collectives_2 collectives_4 operations_2 p2p kernels layers training)
+for part in "${parts[@]}"; do
+  declare -F "part_$part" >/dev/null || { echo "bench: unknown part '$part'" >&2; exit 2; }
+  "part_$part"
+done

@@ -1,0 +1,122 @@
+// Laws of the bench harness: cases whose results are exact in every order, quantiles, sizes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "bench/bound.h"
+#include "bench/collective_case.h"
+#include "bench/repeat.h"
+#include "kernels/reduce.h"
+
+namespace sinew::bench {
+namespace {
+
+using sched::Collective;
+
+template <typename T>
+T stored(double value) {
+  if constexpr (std::is_same_v<T, bf16>) return to_bf16(static_cast<float>(value));
+  if constexpr (std::is_same_v<T, f16>) return to_f16(static_cast<float>(value));
+  if constexpr (std::is_arithmetic_v<T>) return static_cast<T>(value);
+}
+
+// One element of each of the world's ranks, folded in the order given by the kernel that
+// collectives use.
+template <typename T>
+T fold(const CollectiveShape& shape, std::int64_t index, const std::vector<int>& order) {
+  T result = stored<T>(input_value(shape, order[0], index));
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const T value = stored<T>(input_value(shape, order[i], index));
+    kernels::reduce(shape.reduce, shape.dtype, &result, &result, &value, 1);
+  }
+  if (shape.reduce == ReduceOp::kAvg) kernels::scale(shape.dtype, &result, 1, shape.world);
+  return result;
+}
+
+TEST(CollectiveCase, ResultIsTheSameBitsInAnyOrderForEveryTypeReductionAndWorld) {
+  std::mt19937 random(7);
+  for (const DTypeInfo& dtype : kDTypes) {
+    for (const ReduceOpInfo& reduce : kReduceOps) {
+      for (const int world : {1, 2, 3, 5, 8, 13, 64}) {
+        const CollectiveShape shape = {
+            .dtype = dtype.dtype, .reduce = reduce.op, .count = 20, .world = world};
+        std::vector<int> order(static_cast<std::size_t>(world));
+        std::iota(order.begin(), order.end(), 0);
+        for (std::int64_t index = 0; index < shape.count; ++index) {
+          std::shuffle(order.begin(), order.end(), random);
+          visit(dtype.dtype, [&](auto zero) {
+            using T = decltype(zero);
+            const T folded = fold<T>(shape, index, order);
+            const T expected = stored<T>(reduced_value(shape, index));
+            EXPECT_EQ(std::memcmp(&folded, &expected, sizeof(T)), 0)
+                << dtype.name << " " << reduce.name << " world " << world << " index " << index;
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST(CollectiveCase, InputsDifferBetweenRanksAndIndices) {
+  const CollectiveShape shape = {.dtype = DType::kF32, .count = 100, .world = 4};
+  int equal = 0;
+  for (std::int64_t i = 0; i < 100; ++i) {
+    equal += input_value(shape, 0, i) == input_value(shape, 1, i) ? 1 : 0;
+    equal += input_value(shape, 0, i) == input_value(shape, 0, i + 1) ? 1 : 0;
+  }
+  EXPECT_LT(equal, 5);
+}
+
+TEST(CollectiveCase, CountFillsTheBytesAskedForAndNoMore) {
+  for (const Collective op :
+       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
+        Collective::kBroadcast, Collective::kReduce}) {
+    for (const int world : {1, 2, 3, 8}) {
+      for (const std::int64_t bytes : {0, 1, 8, 100, 1 << 20}) {
+        CollectiveShape shape = {.op = op, .dtype = DType::kF32, .world = world};
+        shape.count = count_for_bytes(op, shape.dtype, world, bytes);
+        CollectiveShape larger = shape;
+        ++larger.count;
+        EXPECT_GT(larger.full_bytes(), bytes);
+        EXPECT_TRUE(shape.count <= 1 || shape.full_bytes() <= bytes);
+        EXPECT_EQ(shape.count == 0, bytes == 0);
+      }
+    }
+  }
+}
+
+TEST(Repeat, QuantilesAreSamples) {
+  std::vector<double> samples(100);
+  std::iota(samples.begin(), samples.end(), 1.0);
+  std::reverse(samples.begin(), samples.end());
+  const Times times = summarize(samples, 1);
+  EXPECT_EQ(times.min_s, 1);
+  EXPECT_EQ(times.median_s, 50);
+  EXPECT_EQ(times.p99_s, 99);
+  std::vector<double> one = {4.0};
+  EXPECT_EQ(summarize(one, 1).p99_s, 4.0);
+}
+
+TEST(Bound, IsAtMostTheClosedFormOfEveryAlgorithm) {
+  for (const sched::Algorithm& row : sched::algorithms()) {
+    for (int world = 1; world <= 64; ++world) {
+      const sched::Params params = {.world = world};
+      if (!row.refuse(params).empty()) continue;
+      const sched::Cost cost = row.cost(params);
+      const sched::Cost bound = lower_bound(row.op, world);
+      EXPECT_GE(cost.rounds, bound.rounds - 1e-9)
+          << sched::name_of(row.op) << " " << row.name << " world " << world;
+      EXPECT_GE(cost.bytes, bound.bytes - 1e-9)
+          << sched::name_of(row.op) << " " << row.name << " world " << world;
+      EXPECT_GE(cost.reduced, bound.reduced - 1e-9)
+          << sched::name_of(row.op) << " " << row.name << " world " << world;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sinew::bench

@@ -1,0 +1,348 @@
+// coll: measures collectives, checks their results, and puts prediction, bound and MPI beside them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "bench/bound.h"
+#include "bench/collective_case.h"
+#include "bench/mpi_baseline.h"
+#include "bench/repeat.h"
+#include "comm/communicator.h"
+#include "sched/base/error.h"
+#include "sched/base/text.h"
+#include "sched/base/units.h"
+#include "sched/collective/registry.h"
+#include "tools/command.h"
+#include "tools/json_lines.h"
+#include "tools/session.h"
+#include "tools/table.h"
+
+namespace sinew::tools {
+namespace {
+
+using bench::CollectiveCase;
+using bench::CollectiveShape;
+using bench::Times;
+
+struct Options {
+  std::string ops = "all_reduce";
+  std::string algorithms = "auto";
+  std::string bytes = "8:64M:x4";
+  std::string dtypes = "f32";
+  std::string reduces = "sum";
+  std::string buffers = "plain";
+  std::string transport = "auto";
+  std::string baseline = "none";
+  std::string json;
+  int root = 0;
+  bool inplace = false;
+  bool check = false;
+  double budget_ms = 100;
+  double timeout_s = 60;
+};
+
+// What the options ask for, checked before any collective work.
+struct Request {
+  std::vector<sched::Collective> ops;
+  std::vector<std::string> algorithms;  // auto and names, or the one name all
+  std::vector<std::int64_t> sizes_bytes;
+  std::vector<DType> dtypes;
+  std::vector<ReduceOp> reduces;
+  std::vector<CollectiveCase::Buffers> buffers;
+};
+
+// The operations that have an algorithm, in the order of the registry.
+std::vector<sched::Collective> known_ops() {
+  std::vector<sched::Collective> ops;
+  for (const sched::Algorithm& row : sched::algorithms()) {
+    if (std::find(ops.begin(), ops.end(), row.op) == ops.end()) ops.push_back(row.op);
+  }
+  return ops;
+}
+
+template <typename Item, typename Parse>
+std::vector<Item> parse_list(const std::string& text, Parse&& parse) {
+  std::vector<Item> items;
+  for (const std::string_view name : split(text, ',')) items.push_back(parse(trim(name)));
+  return items;
+}
+
+sched::Collective parse_op(std::string_view name) {
+  const std::vector<sched::Collective> known = known_ops();
+  std::vector<std::string> names;
+  for (const sched::Collective op : known) {
+    if (sched::name_of(op) == name) return op;
+    names.emplace_back(sched::name_of(op));
+  }
+  throw UsageError(fmt::format("--op '{}' is unknown: legal are all, {}", name, join(names, ", ")));
+}
+
+CollectiveCase::Buffers parse_buffers(std::string_view name) {
+  if (name == "plain") return CollectiveCase::Buffers::kPlain;
+  if (name == "symmetric") return CollectiveCase::Buffers::kSymmetric;
+  throw UsageError(fmt::format("--buffers '{}' is unknown: legal are plain, symmetric", name));
+}
+
+std::string_view name_of(CollectiveCase::Buffers buffers) {
+  return buffers == CollectiveCase::Buffers::kPlain ? "plain" : "symmetric";
+}
+
+Request parse_request(const Options& options) {
+  Request request;
+  request.ops =
+      options.ops == "all" ? known_ops() : parse_list<sched::Collective>(options.ops, parse_op);
+  request.algorithms =
+      parse_list<std::string>(options.algorithms, [](auto name) { return std::string(name); });
+  request.sizes_bytes = parse_byte_range(options.bytes);
+  request.dtypes = parse_list<DType>(options.dtypes, parse_dtype);
+  request.reduces = parse_list<ReduceOp>(options.reduces, parse_reduce_op);
+  request.buffers = parse_list<CollectiveCase::Buffers>(options.buffers, parse_buffers);
+  return request;
+}
+
+sched::Params params_of(const CollectiveShape& shape) {
+  return {.world = shape.world, .root = shape.root};
+}
+
+// The names to measure for one operation: `all` leaves out those that refuse this world, a name
+// insists.
+std::vector<std::string> names_for(const Request& request, const CollectiveShape& shape) {
+  std::vector<std::string> names;
+  for (const std::string& name : request.algorithms) {
+    if (name == "all") {
+      names.emplace_back("auto");
+      for (const sched::Algorithm& row : sched::algorithms()) {
+        if (row.op == shape.op && row.refuse(params_of(shape)).empty())
+          names.emplace_back(row.name);
+      }
+    } else if (name == "auto") {
+      names.push_back(name);
+    } else {
+      const std::string refusal = sched::find_algorithm(shape.op, name).refuse(params_of(shape));
+      if (!refusal.empty()) throw UsageError(fmt::format("--algo {}: {}", name, refusal));
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
+struct Row {
+  std::string algorithm;  // what ran
+  bool chosen = false;    // by auto
+  Times times;
+  std::int64_t wrong = -1;  // -1: not checked
+  double predicted_s = 0;
+};
+
+class Bench {
+ public:
+  Bench(comm::Communicator& communicator, const Options& options)
+      : communicator_(communicator),
+        options_(options),
+        json_(communicator.rank() == 0 ? options.json : std::string()),
+        table_({{"algorithm", 24, true},
+                {"size", 9},
+                {"min us", 8},
+                {"median", 8},
+                {"p99", 8},
+                {"bus GB/s", 8},
+                {"predicted", 9},
+                {"bound", 8},
+                {"MPI us", 8},
+                {"MPI/us", 6},
+                {"wrong", 5}}) {}
+
+  // Returns the number of wrong elements.
+  std::int64_t run(const Request& request) {
+    for (const DType dtype : request.dtypes) {
+      for (const ReduceOp reduce : request.reduces) {
+        links_ = bench::measure_links(communicator_, dtype, reduce);
+        for (const CollectiveCase::Buffers buffers : request.buffers) {
+          for (const sched::Collective op : request.ops) {
+            heading(op, dtype, reduce, buffers);
+            run_op(request, op, dtype, reduce, buffers);
+          }
+        }
+      }
+    }
+    return wrong_;
+  }
+
+ private:
+  void print(const std::string& text) const {
+    if (communicator_.rank() == 0) {
+      fmt::print("{}", text);
+      std::fflush(stdout);
+    }
+  }
+
+  void heading(sched::Collective op, DType dtype, ReduceOp reduce,
+               CollectiveCase::Buffers buffers) {
+    print(fmt::format("{}{}: {} ranks over {}, {} {}, {} buffers{}\n", first_ ? "" : "\n",
+                      sched::name_of(op), communicator_.world(), communicator_.transport_name(),
+                      sinew::name_of(dtype), sinew::name_of(reduce), name_of(buffers),
+                      options_.inplace ? ", in place" : ""));
+    print(fmt::format("links as measured: latency {}, bandwidth {} GB/s, reduction {} GB/s\n",
+                      format_seconds(links_.alpha_s), three_digits(1e-9 / links_.beta_s_per_byte),
+                      three_digits(1e-9 / links_.gamma_s_per_byte)));
+    print(table_.header());
+    first_ = false;
+  }
+
+  void run_op(const Request& request, sched::Collective op, DType dtype, ReduceOp reduce,
+              CollectiveCase::Buffers buffers) {
+    std::int64_t last_count = -1;
+    for (const std::int64_t bytes : request.sizes_bytes) {
+      CollectiveShape shape = {.op = op,
+                               .dtype = dtype,
+                               .reduce = reduce,
+                               .count = 0,
+                               .world = communicator_.world(),
+                               .rank = communicator_.rank(),
+                               .root = options_.root,
+                               .inplace = options_.inplace};
+      shape.count = bench::count_for_bytes(op, dtype, shape.world, bytes);
+      if (std::exchange(last_count, shape.count) == shape.count) continue;
+      run_shape(request, shape, buffers);
+    }
+  }
+
+  void run_shape(const Request& request, const CollectiveShape& shape,
+                 CollectiveCase::Buffers buffers) {
+    CollectiveCase ours(communicator_, shape, buffers);
+    const std::vector<std::string> names = names_for(request, shape);
+    std::vector<Row> rows;
+    std::vector<std::function<void()>> candidates;
+    for (const std::string& name : names) {
+      rows.push_back(prepare(ours, shape, name));
+      candidates.emplace_back([&ours, algorithm = rows.back().algorithm] { ours.run(algorithm); });
+    }
+    std::optional<CollectiveCase> mpi;
+    if (options_.baseline == "mpi" && bench::mpi_has(shape)) {
+      mpi.emplace(communicator_, shape, CollectiveCase::Buffers::kPlain);
+      mpi->fill();
+      candidates.emplace_back(
+          [&mpi, shape] { bench::mpi_collective(shape, mpi->input(), mpi->output()); });
+    }
+    const std::vector<Times> times =
+        bench::time_candidates(communicator_, candidates, {.budget_s = options_.budget_ms * 1e-3});
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows[i].times = times[i];
+      report(shape, buffers, rows[i], mpi ? std::optional(times.back()) : std::nullopt);
+    }
+  }
+
+  // Resolves auto, prices the algorithm, and checks its result before it is timed.
+  Row prepare(CollectiveCase& ours, const CollectiveShape& shape, const std::string& name) {
+    Row row;
+    row.chosen = name == "auto";
+    row.algorithm =
+        row.chosen ? communicator_.explain(shape.op, shape.count, shape.dtype).algorithm : name;
+    const sched::Algorithm& algorithm = sched::find_algorithm(shape.op, row.algorithm);
+    row.predicted_s = bench::predicted_s(algorithm.cost(params_of(shape)),
+                                         static_cast<double>(shape.full_bytes()), links_);
+    if (options_.check) {
+      ours.fill();
+      ours.run(row.algorithm);
+      row.wrong = ours.count_wrong();
+      communicator_.all_reduce(&row.wrong, &row.wrong, 1, DType::kI64, ReduceOp::kSum);
+      wrong_ += row.wrong;
+    }
+    return row;
+  }
+
+  void report(const CollectiveShape& shape, CollectiveCase::Buffers buffers, const Row& row,
+              const std::optional<Times>& mpi) {
+    const auto bytes = static_cast<double>(shape.full_bytes());
+    const double bus = bench::bus_factor(shape.op, shape.world);
+    const double rate = bytes / row.times.median_s * 1e-9;
+    const double bound_s = bench::bound_s(shape.op, shape.world, bytes, links_);
+    const auto us = [](double seconds) { return three_digits(seconds * 1e6); };
+    print(table_.row({(row.chosen ? "auto: " : "") + row.algorithm,
+                      format_bytes(shape.full_bytes()), us(row.times.min_s), us(row.times.median_s),
+                      us(row.times.p99_s), bus > 0 ? three_digits(rate * bus) : "-",
+                      us(row.predicted_s), us(bound_s), mpi ? us(mpi->median_s) : "-",
+                      mpi ? three_digits(mpi->median_s / row.times.median_s) : "-",
+                      row.wrong < 0 ? "-" : fmt::format("{}", row.wrong)}));
+    JsonRecord record;
+    record.add("op", sched::name_of(shape.op))
+        .add("algo", row.algorithm)
+        .add("chosen_by_auto", row.chosen)
+        .add("transport", communicator_.transport_name())
+        .add("ranks", shape.world)
+        .add("bytes", shape.full_bytes())
+        .add("dtype", sinew::name_of(shape.dtype))
+        .add("reduce", sinew::name_of(shape.reduce))
+        .add("inplace", shape.inplace)
+        .add("buffers", name_of(buffers))
+        .add("t_min_us", row.times.min_s * 1e6)
+        .add("t_median_us", row.times.median_s * 1e6)
+        .add("t_p99_us", row.times.p99_s * 1e6)
+        .add("iterations", row.times.iterations)
+        .add("batch", row.times.batch)
+        .add("algbw_GBps", rate)
+        .add("busbw_GBps", rate * bus)
+        .add("wrong", row.wrong < 0 ? std::nullopt : std::optional(static_cast<double>(row.wrong)))
+        .add("predicted_us", row.predicted_s * 1e6)
+        .add("bound_us", bound_s * 1e6)
+        .add("mpi_us", mpi ? std::optional(mpi->median_s * 1e6) : std::nullopt);
+    json_.write(record);
+  }
+
+  comm::Communicator& communicator_;
+  const Options& options_;
+  JsonLines json_;
+  Table table_;
+  bench::LinkModel links_;
+  std::int64_t wrong_ = 0;
+  bool first_ = true;
+};
+
+int run_coll(const Options& options) {
+  const Request request = parse_request(options);
+  const auto communicator = comm::Communicator::from_mpi(
+      {.transport = options.transport, .timeout_s = options.timeout_s});
+  std::optional<Bench> bench;
+  agree(*communicator, [&] {
+    if (options.root < 0 || options.root >= communicator->world()) {
+      throw UsageError(fmt::format("--root {} is no rank: it must be from 0 to {}", options.root,
+                                   communicator->world() - 1));
+    }
+    for (const sched::Collective op : request.ops) {
+      (void)names_for(request, {.op = op, .world = communicator->world(), .root = options.root});
+    }
+    bench.emplace(*communicator, options);
+  });
+  const std::int64_t wrong = bench->run(request);
+  if (wrong > 0) throw Error(fmt::format("{} elements are wrong", wrong));
+  return 0;
+}
+
+}  // namespace
+
+Run declare_coll(Args& args) {
+  auto o = std::make_shared<Options>();
+  args.option("--op", o->ops, "operations, joined by commas, or all");
+  args.option("--algo", o->algorithms, "algorithms, joined by commas: auto, a name, or all");
+  args.option("--bytes", o->bytes,
+              "sizes of the full vector: 1M, 8:64M:x4, 1K:4K:+1K, joined by commas");
+  args.option("--dtype", o->dtypes, "element types, joined by commas");
+  args.option("--reduce", o->reduces, "reductions, joined by commas");
+  args.option("--buffers", o->buffers, "plain, symmetric, or both joined by a comma");
+  args.option("--transport", o->transport, "transport between the ranks");
+  args.option("--root", o->root, "root of broadcast and reduce", {.min = 0});
+  args.flag("--inplace", o->inplace, "in place");
+  args.flag("--check", o->check, "check every element of the result");
+  args.choice("--baseline", o->baseline, {"none", "mpi"}, "measure this beside, in the same run");
+  args.option("--budget-ms", o->budget_ms, "timed work per row", {.min = 0.001, .max = 60000});
+  args.option("--timeout", o->timeout_s, "seconds a rank waits for another",
+              {.min = 0.1, .max = 86400});
+  args.option("--json", o->json, "write JSON lines to this file");
+  return [o] { return run_coll(*o); };
+}
+
+}  // namespace sinew::tools

@@ -1,0 +1,86 @@
+// sample: text from a checkpoint, on one rank.
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "model/checkpoint.h"
+#include "model/sample.h"
+#include "sched/base/error.h"
+#include "sched/base/text.h"
+#include "tools/command.h"
+
+namespace sinew::tools {
+namespace {
+
+constexpr std::int64_t kByteVocabulary = 256;
+
+struct Options {
+  model::SampleOptions sample;
+  std::string prompt = "\n";
+  std::string prompt_tokens;
+  int threads = 1;
+};
+
+// Bytes of the prompt, or the numbers given for models whose tokens are no bytes.
+std::vector<std::int32_t> prompt_of(const Options& options, std::int64_t vocabulary) {
+  std::vector<std::int32_t> tokens;
+  if (!options.prompt_tokens.empty()) {
+    for (const std::string_view number : split(options.prompt_tokens, ',')) {
+      const std::int64_t token = parse_int(number, "--prompt-tokens");
+      if (token < 0 || token >= vocabulary) {
+        throw UsageError(fmt::format("--prompt-tokens {} is out of range: it must be from 0 to {}",
+                                     token, vocabulary - 1));
+      }
+      tokens.push_back(static_cast<std::int32_t>(token));
+    }
+    return tokens;
+  }
+  if (vocabulary != kByteVocabulary) {
+    throw UsageError(fmt::format(
+        "this model's {} tokens are not bytes: give --prompt-tokens 1,2,...", vocabulary));
+  }
+  if (options.prompt.empty()) throw UsageError("--prompt '' is empty: give at least one character");
+  for (const char byte : options.prompt) tokens.push_back(static_cast<unsigned char>(byte));
+  return tokens;
+}
+
+int run_sample(Options& options) {
+  if (options.sample.checkpoint.empty()) {
+    throw UsageError("--checkpoint is missing: name the --out folder of a training run");
+  }
+  const model::TrainingState state =
+      model::read_state(model::find_checkpoint(options.sample.checkpoint));
+  const std::int64_t vocabulary = state.config.vocabulary;
+  options.sample.prompt = prompt_of(options, vocabulary);
+  const bool bytes = options.prompt_tokens.empty();
+  bool started = false;
+  model::sample(options.sample, {.count = options.threads}, [&](std::int32_t token) {
+    if (!std::exchange(started, true))
+      fmt::print("{}", bytes ? options.prompt : options.prompt_tokens);
+    if (bytes) std::putchar(token);
+    if (!bytes) fmt::print(",{}", token);
+    std::fflush(stdout);
+  });
+  fmt::print("\n");
+  return 0;
+}
+
+}  // namespace
+
+Run declare_sample(Args& args) {
+  auto o = std::make_shared<Options>();
+  args.option("--checkpoint", o->sample.checkpoint,
+              "folder of a training run's --out, or one checkpoint in it");
+  args.option("--prompt", o->prompt, "text to go on from");
+  args.option("--prompt-tokens", o->prompt_tokens, "token numbers to go on from, joined by commas");
+  args.option("--tokens", o->sample.tokens, "how many tokens to sample",
+              {.min = 0, .max = 1'000'000});
+  args.option("--temperature", o->sample.temperature, "0 takes the likeliest token",
+              {.min = 0, .max = 100});
+  args.option("--top-k", o->sample.top_k, "among so many likeliest tokens; 0: all", {.min = 0});
+  args.option("--seed", o->sample.seed, "of the draws");
+  return [o] { return run_sample(*o); };
+}
+
+}  // namespace sinew::tools

@@ -1,0 +1,163 @@
+// train: one training run over all ranks, with its progress, its timeline and predicted beside
+// measured.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+
+#include "model/data.h"
+#include "model/trainer.h"
+#include "sched/base/error.h"
+#include "sched/base/units.h"
+#include "sched/timeline.h"
+#include "tools/command.h"
+#include "tools/launcher.h"
+#include "tools/session.h"
+#include "tools/table.h"
+#include "tools/train_options.h"
+
+namespace sinew::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  model::TrainOptions train;
+  std::int64_t log_every = 0;
+  std::string transport = "auto";
+  double timeout_s = 60;
+};
+
+std::string with_unit(double value, const std::string& unit) {
+  if (unit.starts_with("bytes")) {
+    return format_bytes(static_cast<std::int64_t>(value)) +
+           unit.substr(std::string("bytes").size());
+  }
+  if (unit == "s") return format_seconds(value);
+  const std::string number =
+      value == std::floor(value) ? fmt::format("{:.0f}", value) : three_digits(value);
+  return unit.empty() ? number : number + " " + unit;
+}
+
+void print_header(const model::TrainPlan& plan, const comm::Communicator& world) {
+  const model::TrainOptions& o = plan.options;
+  fmt::print("model {}: {} layers, {} heads, {} channels, vocabulary {}, {} parameters, {}\n",
+             plan.config.name, plan.config.layers, plan.config.heads, plan.config.channels,
+             plan.config.vocabulary, plan.config.parameters(), o.dtype);
+  fmt::print("{} ranks over {}: tp {} x cp {} x pp {} x dp {}, order {}, zero {}\n", world.world(),
+             world.transport_name(), o.tp, o.cp, o.pp, o.dp, plan.grid.order(), o.zero);
+  fmt::print(
+      "step: batch {} x {} tokens, schedule {} with {} microbatches of {}; lr {:g} to {:g}, "
+      "warm-up {}\n\n",
+      o.batch, o.seq, o.schedule, o.microbatches, plan.microbatch.batch, o.lr, o.min_lr, o.warmup);
+}
+
+// The first rank's progress lines.
+class Progress {
+ public:
+  Progress(const model::TrainPlan& plan, std::int64_t log_every, std::int64_t steps_done)
+      : steps_(plan.options.steps),
+        every_(log_every > 0 ? log_every : std::max<std::int64_t>(1, steps_ / 20)),
+        first_(steps_done),
+        begin_(Clock::now()) {}
+
+  void show(const model::StepMetrics& step, double validation_loss) const {
+    const bool due = step.step == first_ + 1 || step.step == steps_ || step.step % every_ == 0;
+    if (!due && validation_loss < 0 && !step.skipped) return;
+    const double taken_s = std::chrono::duration<double>(Clock::now() - begin_).count();
+    const double left_s =
+        taken_s / static_cast<double>(step.step - first_) * static_cast<double>(steps_ - step.step);
+    fmt::print(
+        "step {:>5}/{}  loss {:.4f}  norm {:>7.3f}  lr {:.2e}  {:>7.0f} tokens/s  {:>6.0f} "
+        "ms{}{}\n",
+        step.step, steps_, step.loss, step.gradient_norm, step.lr, step.tokens_per_s, step.step_ms,
+        step.step < steps_ ? "  left " + format_seconds(left_s) : "",
+        validation_loss >= 0 ? fmt::format("  validation loss {:.4f}", validation_loss) : "");
+    if (step.skipped) fmt::print("  {}\n", step.note);
+    std::fflush(stdout);
+  }
+
+ private:
+  std::int64_t steps_;
+  std::int64_t every_;
+  std::int64_t first_;
+  Clock::time_point begin_;
+};
+
+void print_summary(const model::Summary& summary) {
+  if (summary.validation_loss >= 0)
+    fmt::print("\nvalidation loss {:.4f} nats per token", summary.validation_loss);
+  fmt::print("\nmedian step {:.0f} ms, {:.0f} tokens/s\n\n", summary.step_ms_median,
+             summary.tokens_per_s);
+  const Table table({{"predicted beside measured (rank 0)", 58, true},
+                     {"predicted", 16},
+                     {"measured", 16},
+                     {"error", 7}});
+  fmt::print("{}", table.header());
+  for (const model::Compared& row : summary.compared) {
+    const std::string error =
+        row.predicted == 0 ? "-"
+                           : fmt::format("{:+.1f}%", 100 * (row.measured / row.predicted - 1));
+    fmt::print("{}", table.row({row.name, with_unit(row.predicted, row.unit),
+                                with_unit(row.measured, row.unit), error}));
+  }
+}
+
+// One process that should have been several.
+void check_launched(const model::TrainOptions& o) {
+  const int wanted = o.tp * o.cp * o.pp * std::max(o.dp, 1);
+  if (wanted > 1 && !launcher_of_environment().present) {
+    throw UsageError(fmt::format(
+        "tp {} x cp {} x pp {} x dp {} needs {} ranks and none were launched: start it as "
+        "mpirun -n {} build/sinew train ...",
+        o.tp, o.cp, o.pp, std::max(o.dp, 1), wanted, wanted));
+  }
+}
+
+int run_train(const Options& options) {
+  check_launched(options.train);
+  const auto world = comm::Communicator::from_mpi(
+      {.transport = options.transport, .timeout_s = options.timeout_s});
+  const bool first_rank = world->rank() == 0;
+  model::TrainPlan plan;
+  agree(*world, [&] {
+    if (options.train.data.empty())
+      throw UsageError("--data is missing: name a text file or a .bin file of tokens");
+    plan = model::make_plan(options.train, world->world());
+    // What the trainer will open, looked at by every rank before the first collective work.
+    const model::Tokens tokens(plan.options.data);
+    const model::Dataset dataset(tokens, plan.options.seq, plan.config.vocabulary,
+                                 plan.options.seed, plan.options.validation_fraction);
+  });
+  const std::unique_ptr<model::Trainer> trainer = model::Trainer::create(plan, *world);
+  if (first_rank) print_header(plan, *world);
+
+  const Progress progress(plan, options.log_every, trainer->steps_done());
+  const model::Summary summary = model::run_training(
+      *trainer, plan, *world, [&](const model::StepMetrics& step, double validation_loss) {
+        if (first_rank) progress.show(step, validation_loss);
+      });
+  const sched::Timeline timeline = trainer->timeline();
+  if (first_rank) {
+    if (plan.options.pp > 1) fmt::print("\n{}", sched::draw_text(timeline));
+    print_summary(summary);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Run declare_train(Args& args) {
+  auto o = std::make_shared<Options>();
+  bind_train_options(args, o->train);
+  args.option("--log-every", o->log_every,
+              "steps between lines of progress; 0: twenty lines in all", {.min = 0});
+  args.option("--transport", o->transport, "transport between the ranks");
+  args.option("--timeout", o->timeout_s, "seconds a rank waits for another",
+              {.min = 0.1, .max = 86400});
+  return [o] { return run_train(*o); };
+}
+
+}  // namespace sinew::tools

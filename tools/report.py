@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Writes the generated parts of README.md, or checks that they are up to date.
+
+A part stands between the lines `<!-- begin NAME -->` and `<!-- end NAME -->`. What does not depend on a
+measurement is made anew by build/sinew; numbers and recorded output come from bench/results. So every number in
+the README is one that was measured or generated.
+
+    tools/report.py            rewrites README.md
+    tools/report.py --check    fails and names the parts that differ
+    tools/report.py --plot     also draws bench/results as SVG, where matplotlib is installed
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+SINEW = ROOT / "build" / "sinew"
+
+
+def run(*arguments):
+    done = subprocess.run([str(SINEW), *arguments], check=True, capture_output=True, text=True, timeout=60)
+    return done.stdout.rstrip("\n")
+
+
+def fenced(text):
+    return "```text\n" + text.strip("\n") + "\n```"
+
+
+def command(arguments):
+    return fenced(f"$ build/sinew {arguments}\n" + run(*arguments.split()))
+
+
+def records(name):
+    lines = (RESULTS / f"{name}.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def recorded(name, shown, keep=lambda line: True):
+    text = (RESULTS / f"{name}.txt").read_text().strip("\n")
+    return fenced(f"$ {shown}\n" + "\n".join(line for line in text.splitlines() if keep(line)))
+
+
+def algorithms():
+    with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+        run("explain", "--list", "--json", file.name)
+        rows = [json.loads(line) for line in open(file.name)]
+    table = ["| operation | algorithm | cost or bubble | source |", "|---|---|---|---|"]
+    table += [f"| {r['op']} | `{r['algo']}` | {r['formula']} | {r['source']} |" for r in rows]
+    return "\n".join(table)
+
+
+def against_mpi():
+    meta, *rows = records("collectives_2")
+    table = ["| size | median us | bus GB/s | predicted us | MPI us | MPI / Sinew |", "|---:|---:|---:|---:|---:|---:|"]
+    for r in rows:
+        table.append(f"| {size(r['bytes'])} | {three(r['t_median_us'])} | {three(r['busbw_GBps'])} | "
+                     f"{three(r['predicted_us'])} | {three(r['mpi_us'])} | {three(r['mpi_us'] / r['t_median_us'])} |")
+    machine = meta["machine"]
+    return (f"All-reduce over shm, 2 ranks, f32, on {machine['usable_cores']} cores of {machine['processor']}, "
+            f"commit {meta['commit']}; median of {min(r['iterations'] for r in rows)} to "
+            f"{max(r['iterations'] for r in rows)} repetitions, MPI in the same run:\n\n" + "\n".join(table))
+
+
+def size(size_bytes):
+    for unit, power in (("MiB", 20), ("KiB", 10)):
+        if size_bytes >= 1 << power:
+            return f"{size_bytes / (1 << power):g} {unit}"
+    return f"{size_bytes} B"
+
+
+def three(value):
+    decimals = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
+    return f"{value:.{decimals}f}"
+
+
+PARTS = {
+    "ring": lambda: command("explain --op all_reduce --algo ring --world 4"),
+    "algorithms": algorithms,
+    "against-mpi": against_mpi,
+    "verify": lambda: command("verify --op all_reduce --world 1:64"),
+    "simulate": lambda: command("simulate --op pipeline --algo 1f1b --world 4 --microbatches 8"),
+}
+
+
+def rendered(readme):
+    def replace(match):
+        name = match.group(1)
+        if name not in PARTS:
+            sys.exit(f"report: README.md has a part '{name}' that nothing makes; parts: {', '.join(PARTS)}")
+        return f"<!-- begin {name} -->\n{PARTS[name]()}\n<!-- end {name} -->"
+    return re.sub(r"<!-- begin (\S+) -->\n.*?<!-- end \1 -->", replace, readme, flags=re.DOTALL)
+
+
+def differing(before, after):
+    parts = r"<!-- begin (\S+) -->\n(.*?)<!-- end \1 -->"
+    old = dict(re.findall(parts, before, flags=re.DOTALL))
+    return [name for name, text in re.findall(parts, after, flags=re.DOTALL) if old.get(name) != text]
+
+
+def plot():
+    try:
+        import matplotlib
+    except ImportError:
+        print("report: not plotted: needs python3-matplotlib")
+        return
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+    _, *rows = records("collectives_2")
+    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    sizes = [r["bytes"] for r in rows]
+    for key, label in (("t_median_us", "Sinew"), ("mpi_us", "MPI"), ("predicted_us", "closed form"),
+                       ("bound_us", "lower bound")):
+        axes.loglog(sizes, [r[key] for r in rows], marker="o", label=label)
+    axes.set_xlabel("bytes")
+    axes.set_ylabel("microseconds")
+    axes.set_title("all-reduce, 2 ranks, shm")
+    axes.legend()
+    figure.savefig(RESULTS / "collectives_2.svg", metadata={"Date": None})
+
+
+def main():
+    path = ROOT / "README.md"
+    before = path.read_text()
+    after = rendered(before)
+    if "--check" in sys.argv:
+        parts = differing(before, after)
+        if parts:
+            sys.exit(f"report: README.md is out of date in: {', '.join(parts)}; run tools/report.py")
+        return
+    path.write_text(after)
+    if "--plot" in sys.argv:
+        plot()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+#include "tools/train_options.h"
+
+namespace sinew::tools {
+
+void bind_train_options(Args& args, model::TrainOptions& o) {
+  args.option("--model", o.model, "name of a model, or the path of a .json file");
+  args.option("--data", o.data, "text file (bytes are tokens) or .bin file of tokens");
+  args.option("--tp", o.tp, "tensor-parallel ranks", {.min = 1});
+  args.option("--cp", o.cp, "context-parallel ranks", {.min = 1});
+  args.option("--pp", o.pp, "pipeline stages", {.min = 1});
+  args.option("--dp", o.dp, "data-parallel replicas; 0: what the ranks leave", {.min = 0});
+  args.option("--zero", o.zero, "what data parallelism partitions: 0 nothing, 1 optimizer states",
+              {.min = 0});
+  args.option("--order", o.order, "axes from the closest ranks to the farthest");
+  args.option("--schedule", o.schedule, "pipeline schedule");
+  args.option("--microbatches", o.microbatches, "per replica; 0: chosen", {.min = 0});
+  args.option("--batch", o.batch, "sequences of the whole step, over all ranks", {.min = 1});
+  args.option("--seq", o.seq, "tokens of a sequence; 0: the model's longest", {.min = 0});
+  args.option("--steps", o.steps, "steps in all, those of a resumed run included", {.min = 0});
+  args.option("--dtype", o.dtype, "f32 or f64");
+  args.option("--lr", o.lr, "highest learning rate");
+  args.option("--min-lr", o.min_lr, "last learning rate; negative: a tenth of --lr");
+  args.option("--warmup", o.warmup, "steps of linear warm-up", {.min = 0});
+  args.option("--weight-decay", o.weight_decay, "of matrices and tables");
+  args.option("--beta1", o.beta1, "decay of the first moment");
+  args.option("--beta2", o.beta2, "decay of the second moment");
+  args.option("--eps", o.eps, "added to the root of the second moment");
+  args.option("--clip", o.clip, "largest norm of the gradient; 0: none");
+  args.option("--dropout", o.dropout, "share of activations dropped");
+  args.option("--seed", o.seed, "of weights, data order and masks");
+  args.option("--init", o.init, "start from the weights of this .safetensors file");
+  args.option("--resume", o.resume, "go on from the newest checkpoint in this folder");
+  args.option("--recompute", o.recompute, "what is computed again instead of kept");
+  args.option("--out", o.out, "folder of checkpoints, metrics.jsonl and summary.json");
+  args.option("--save-every", o.save_every, "steps between checkpoints; 0: at the end only",
+              {.min = 0});
+  args.option("--eval-every", o.eval_every, "steps between validations; 0: at the end only",
+              {.min = 0});
+  args.option("--eval-windows", o.eval_windows, "sequences of a validation", {.min = 1});
+  args.option("--validation-fraction", o.validation_fraction,
+              "last part of the data, kept for validation");
+  args.option("--threads", o.threads, "per rank; 0: usable cores over local ranks", {.min = 0});
+}
+
+}  // namespace sinew::tools
