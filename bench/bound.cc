@@ -32,12 +32,14 @@ sched::Cost lower_bound(sched::Collective op, int world) {
 
 double bound_s(sched::Collective op, int world, double bytes, const LinkModel& links) {
   const sched::Cost cost = lower_bound(op, world);
-  return std::max({cost.rounds * links.alpha_s, cost.bytes * bytes * links.beta_s_per_byte,
+  return std::max({cost.rounds * links.least_alpha_s(),
+                   cost.bytes * bytes * links.least_beta_s_per_byte(),
                    cost.reduced * bytes * links.gamma_s_per_byte});
 }
 
 double predicted_s(const sched::Cost& cost, double bytes, const LinkModel& links) {
-  return cost.rounds * links.alpha_s + cost.bytes * bytes * links.beta_s_per_byte +
+  if (cost.rounds == 0) return 0;
+  return cost.rounds * links.message_s(cost.bytes * bytes / cost.rounds) +
          cost.reduced * bytes * links.gamma_s_per_byte;
 }
 

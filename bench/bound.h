@@ -18,7 +18,8 @@ namespace sinew::bench {
 // least this.
 [[nodiscard]] double bound_s(sched::Collective op, int world, double bytes, const LinkModel& links);
 
-// The closed form without overlap: the sum of its three terms.
+// The closed form: its rounds, each of a message of the average size, and its reductions, without
+// overlap. With uniform links this is rounds * alpha + bytes * beta + reduced * gamma.
 [[nodiscard]] double predicted_s(const sched::Cost& cost, double bytes, const LinkModel& links);
 
 }  // namespace sinew::bench

@@ -186,8 +186,9 @@ class Bench {
                       sched::name_of(op), communicator_.world(), communicator_.transport_name(),
                       sinew::name_of(dtype), sinew::name_of(reduce), name_of(buffers),
                       options_.inplace ? ", in place" : ""));
-    print(fmt::format("links as measured: latency {}, bandwidth {} GB/s, reduction {} GB/s\n",
-                      format_seconds(links_.alpha_s), three_digits(1e-9 / links_.beta_s_per_byte),
+    print(fmt::format("links as measured: latency {}, bandwidth up to {} GB/s, reduction {} GB/s\n",
+                      format_seconds(links_.alpha_s()),
+                      three_digits(1e-9 / links_.least_beta_s_per_byte()),
                       three_digits(1e-9 / links_.gamma_s_per_byte)));
     print(table_.header());
     first_ = false;

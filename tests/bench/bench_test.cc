@@ -101,6 +101,28 @@ TEST(Repeat, QuantilesAreSamples) {
   EXPECT_EQ(summarize(one, 1).p99_s, 4.0);
 }
 
+TEST(LinkModel, UniformLinksGiveTheClosedFormsThreeTerms) {
+  const LinkModel links = LinkModel::uniform(2e-6, 1e-10, 3e-11);
+  EXPECT_DOUBLE_EQ(links.alpha_s(), 2e-6);
+  EXPECT_NEAR(links.least_beta_s_per_byte(), 1e-10, 1e-16);
+  for (const double bytes : {0.0, 8.0, 1e3, 1e6, 1e9}) {
+    const sched::Cost cost = {.rounds = 6, .bytes = 1.5, .reduced = 0.75};
+    const double sum = 6 * 2e-6 + 1.5 * bytes * 1e-10 + 0.75 * bytes * 3e-11;
+    EXPECT_NEAR(predicted_s(cost, bytes, links), sum, 1e-9 * sum);
+  }
+}
+
+TEST(LinkModel, MessagesAreInterpolatedBetweenMeasuredSizes) {
+  const LinkModel links = {{{8, 1.0, 0.5}, {100, 2.0, 1.5}, {200, 5.0, 4.0}}, 0};
+  EXPECT_EQ(links.message_s(0), 1.0);
+  EXPECT_EQ(links.message_s(8), 1.0);
+  EXPECT_EQ(links.message_s(54), 1.5);
+  EXPECT_EQ(links.message_s(150), 3.5);
+  EXPECT_EQ(links.message_s(300), 8.0);
+  EXPECT_EQ(links.least_alpha_s(), 0.5);
+  EXPECT_NEAR(links.least_beta_s_per_byte(), 1.0 / 92, 1e-12);
+}
+
 TEST(Bound, IsAtMostTheClosedFormOfEveryAlgorithm) {
   for (const sched::Algorithm& row : sched::algorithms()) {
     for (int world = 1; world <= 64; ++world) {

@@ -66,7 +66,7 @@ std::vector<Bad> bad_runs(const TestFolder& folder) {
       {"train --data " + empty, {empty, "empty"}},
       {"train --data " + brief, {"9 tokens", "257"}},
       {train("--model nope"), {"'nope'", "byte-small"}},
-      {train("--microbatches 3"), {"microbatches 3", "1, 2, 4, 8"}},
+      {train("--microbatches 3"), {"3 microbatches", "1, 2, 4, 8"}},
       {train("--resume " + folder.path("broken")), {"broken"}},
       {train("--resume /no/such/folder"), {"/no/such/folder"}},
       {train("--init " + brief), {brief}},
