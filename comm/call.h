@@ -68,7 +68,14 @@ constexpr std::uint32_t signature_of(std::uint64_t packed, std::int64_t count) {
   return static_cast<std::uint32_t>(hash >> 32) ^ static_cast<std::uint32_t>(hash);
 }
 
-// The word that opens every message: call number (its low 32 bits) and signature.
+// The signatures of all calls so far in one word: ranks that differ in one call differ ever after,
+// so that a mismatch in a call in which they exchange nothing still shows at their next message.
+constexpr std::uint32_t history_with(std::uint32_t history, std::uint32_t signature) {
+  return (history ^ signature) * 0x9e3779b1U + 1;
+}
+
+// The word that opens every message: call number (its low 32 bits) and history of signatures, or,
+// for point to point, place in the queue and signature.
 constexpr std::uint64_t flag_of(std::uint64_t number, std::uint32_t signature) {
   return number << 32 | signature;
 }

@@ -50,6 +50,7 @@ struct Options {
   std::string algorithm = "auto";  // default for calls that name none
   double timeout_s = 60;           // deadline of every wait (setup included)
   int spin_us = -1;                // how long a wait spins before it yields; -1: from usable cores
+  bool small_calls = true;         // false: tiny messages take the executor too, to compare the two
 };
 
 // What to do differently in one call.

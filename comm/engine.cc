@@ -9,6 +9,7 @@
 #include "comm/transport/mapped.h"
 #include "kernels/reduce.h"
 #include "sched/base/check.h"
+#include "sched/base/error.h"
 #include "sched/collective/registry.h"
 
 namespace sinew::comm {
@@ -19,9 +20,12 @@ namespace {
 // once in human terms, and rare enough to cost nothing.
 constexpr std::int64_t kTroubleNs = 2'000'000;
 
+constexpr int kTimeOneOf = 16;
+
 Mapping share_block(const Engine::Parts& parts) {
-  const std::size_t size = Roster::size_bytes(parts.bootstrap->world()) +
-                           MappedLayout(parts.bootstrap->world()).size_bytes();
+  const int world = parts.bootstrap->world();
+  const std::size_t size =
+      Roster::size_bytes(world) + SmallBoxes::size_bytes(world) + MappedLayout(world).size_bytes();
   std::vector<Mapping> views =
       parts.memory->share(*parts.bootstrap, parts.bootstrap->rank() == 0 ? size : 0);
   return std::move(views[0]);
@@ -46,8 +50,11 @@ Engine::Engine(Parts parts, Options options)
   block_->roster = std::make_unique<Roster>(memory, rank_, world_,
                                             parts.upper ? parts.upper->roster.get() : nullptr);
   block_->roster->join(origins_[static_cast<std::size_t>(rank_)]);
+  memory += Roster::size_bytes(world_);
+  boxes_ = std::make_unique<SmallBoxes>(memory, rank_, world_);
+  memory += SmallBoxes::size_bytes(world_);
   transport_ = std::make_unique<MappedTransport>(
-      MappedPlace{.memory = memory + Roster::size_bytes(world_),
+      MappedPlace{.memory = memory,
                   .rank = rank_,
                   .world = world_,
                   .one_address_space = memory_->one_address_space(),
@@ -62,6 +69,29 @@ Engine::Engine(Parts parts, Options options)
   const std::vector<Cores> cores = parts.bootstrap->exchange(usable_cores());
   machine_ = {.world = world_, .cores = count_cores(cores.data(), world_)};
   policy_ = wait_policy(world_, machine_.cores, options_.spin_us, options_.timeout_s);
+  selector_ = std::make_unique<Selector>(machine_);
+  sources_.resize(static_cast<std::size_t>(world_));
+  auto_by_default_ = options_.algorithm == "auto";
+  find_direct();
+}
+
+void Engine::find_direct() {
+  bool known = auto_by_default_;
+  std::fill(std::begin(direct_), std::end(direct_), kNoAlgorithm);
+  const auto rows = sched::algorithms();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    known |= rows[i].name == options_.algorithm;
+    const std::string_view direct =
+        rows[i].op == sched::Collective::kAllReduce ? "one_shot" : "direct";
+    if (rows[i].name == direct)
+      direct_[static_cast<std::size_t>(rows[i].op)] = static_cast<std::uint8_t>(i);
+  }
+  if (!known) {
+    throw UsageError(
+        fmt::format("algorithm '{}' is unknown to every operation; legal values: auto, or a name "
+                    "from the table of algorithms",
+                    options_.algorithm));
+  }
 }
 
 Engine::~Engine() {
@@ -81,6 +111,21 @@ void Engine::abandon() {
 void Engine::run(const Ask& ask, std::string_view algorithm) {
   raise_if_poisoned();
   const CallInfo call = resolve(ask, algorithm, Form::kBlocking);
+  Counter& counter = counters_.collective[static_cast<std::size_t>(ask.op)];
+  if (!is_small(ask, call.algorithm)) {
+    const Timed timed(counter);
+    run_schedule_of(call, ask);
+  } else if (counter.calls % kTimeOneOf == kTimeOneOf - 1) {
+    // A clock read costs as much as a quarter of such a call, so only some are timed, each for all
+    // since.
+    const Timed timed(counter, kTimeOneOf);
+    run_small(call, ask);
+  } else {
+    run_small(call, ask);
+  }
+}
+
+void Engine::run_schedule_of(const CallInfo& call, const Ask& ask) {
   Operation& operation = begin(call, plans_->get(call.algorithm, call.root), ask);
   wait(Pending{.operation = &operation});
   block_->roster->end(operation.number);
@@ -104,15 +149,11 @@ bool Engine::test(Operation& operation) {
   return !operation.running;
 }
 
-CallInfo Engine::resolve(const Ask& ask, std::string_view algorithm, Form form) const {
+CallInfo Engine::resolve(const Ask& ask, std::string_view algorithm, Form form) {
   check(ask);
-  if (algorithm.empty()) algorithm = options_.algorithm;
-  if (algorithm == "auto")
-    algorithm =
-        select(ask.op, full_bytes(ask.op, ask.count, ask.dtype, world_), machine_).algorithm;
   CallInfo call;
   call.kind = kind_of(ask.op);
-  call.algorithm = algorithm_index(ask.op, algorithm, world_, ask.root);
+  call.algorithm = algorithm_of(ask, algorithm);
   call.dtype = ask.dtype;
   call.reduce = ask.reduce;
   call.form = form;
@@ -121,22 +162,36 @@ CallInfo Engine::resolve(const Ask& ask, std::string_view algorithm, Form form) 
   return call;
 }
 
+std::uint8_t Engine::algorithm_of(const Ask& ask, std::string_view name) {
+  if (name.empty())
+    name = auto_by_default_ ? std::string_view("auto") : std::string_view(options_.algorithm);
+  if (name == "auto")
+    return selector_->index(ask.op, full_bytes(ask.op, ask.count, ask.dtype, world_));
+  Named& last = named_[static_cast<std::size_t>(ask.op)];
+  if (last.root != ask.root || last.name != name) {
+    last.index = algorithm_index(ask.op, name, world_, ask.root);
+    last.name = name;
+    last.root = ask.root;
+  }
+  return last.index;
+}
+
 Operation& Engine::begin(const CallInfo& call, const Plan& plan, const Ask& ask) {
   int channel = 0;
   if (call.form == Form::kStarted) channel = 1 + static_cast<int>(started_++ % (kChannels - 1));
   Operation& operation = *operations_[static_cast<std::size_t>(channel)];
   if (operation.running) wait(Pending{.operation = &operation});
   operation.call = call;
-  operation.number = ++calls_;
+  const std::uint64_t flag = announce(call);
+  operation.number = calls_;
   operation.work = {.plan = &plan,
                     .input = ask.input,
                     .output = ask.output,
                     .count = ask.count,
                     .dtype = ask.dtype,
                     .reduce = ask.reduce,
-                    .flag = flag_of(operation.number, signature_of(call.packed(), call.count)),
+                    .flag = flag,
                     .channel = channel};
-  block_->roster->begin(operation.number, call);
   operation.execution.start(operation.work);
   operation.running = true;
   ++running_;
@@ -155,17 +210,16 @@ void Engine::complete(Operation& operation) {
                                      : 0)) {
     kernels::scale(work.dtype, work.output, work.count, world_);
   }
-  count_call(operation);
+  count_call({.op = contract.op, .count = work.count, .dtype = work.dtype},
+             operation.execution.sent_bytes());
 }
 
-void Engine::count_call(const Operation& operation) {
-  const Work& work = operation.work;
-  const sched::Collective op = work.plan->contract.op;
-  Counter& counter = counters_.collective[static_cast<std::size_t>(op)];
+void Engine::count_call(const Ask& ask, std::int64_t sent_bytes) {
+  Counter& counter = counters_.collective[static_cast<std::size_t>(ask.op)];
   ++counter.calls;
-  counter.elements += work.count;
-  counter.payload_bytes += full_bytes(op, work.count, work.dtype, world_);
-  counter.sent_bytes += operation.execution.sent_bytes();
+  counter.elements += ask.count;
+  counter.payload_bytes += full_bytes(ask.op, ask.count, ask.dtype, world_);
+  counter.sent_bytes += sent_bytes;
 }
 
 // ---- progress and waiting
@@ -230,10 +284,30 @@ void Engine::raise(Cause cause, int peer, const std::string& what) {
   throw Error(cause, rank_, peer, text);
 }
 
+bool Engine::Pending::done() const {
+  if (small != nullptr)
+    return small->opened ? small->boxes->holds(small->peer) : small->boxes->free_to_write();
+  return operation != nullptr ? !operation->running : transfer->complete;
+}
+
+const CallInfo& Engine::Pending::call() const {
+  if (small != nullptr) return small->call;
+  return operation != nullptr ? operation->call : transfer->call;
+}
+
+std::uint64_t Engine::Pending::number() const {
+  if (small != nullptr) return small->number;
+  return operation != nullptr ? operation->number : 0;
+}
+
+int Engine::Pending::waits_for() const {
+  if (small != nullptr) return small->opened ? small->peer : small->boxes->waits_for();
+  return operation != nullptr ? operation->execution.waits_for() : transfer->peer;
+}
+
 std::string Engine::words(const Pending& pending) const {
-  if (pending.operation != nullptr) {
-    return fmt::format("{}, call {}", describe(pending.operation->call), pending.operation->number);
-  }
+  if (pending.number() != 0)
+    return fmt::format("{}, call {}", describe(pending.call()), pending.number());
   return fmt::format("{} ({} {})", describe(pending.transfer->call),
                      pending.transfer->direction == Transfer::Direction::kSend ? "to" : "from",
                      block_->roster->name_of(pending.transfer->peer));
@@ -242,7 +316,7 @@ std::string Engine::words(const Pending& pending) const {
 void Engine::look_for_trouble(const Pending& pending) {
   const int waits_for = pending.waits_for();
   block_->roster->waiting(waits_for, pending.call());
-  if (pending.operation != nullptr) look_for_mismatch(*pending.operation);
+  if (pending.number() != 0) look_for_mismatch(pending);
   std::string how;
   const int lost = block_->roster->lost_rank(waits_for, &how);
   if (lost < 0) return;
@@ -257,12 +331,17 @@ void Engine::look_for_trouble(const Pending& pending) {
 
 // A peer whose call of the same number is another one will never send what this rank waits for, or
 // has sent it to another lane.
-void Engine::look_for_mismatch(const Operation& operation) {
+void Engine::look_for_mismatch(const Pending& pending) {
   for (int peer = 0; peer < world_; ++peer) {
-    if (peer == rank_ || block_->roster->begun(peer) < operation.number) continue;
-    const std::optional<CallInfo> theirs = block_->roster->call_of(peer, operation.number);
-    if (theirs && *theirs != operation.call)
-      raise_mismatch({.operation = &operation}, peer, describe(*theirs));
+    if (peer == rank_ || block_->roster->begun(peer) < pending.number()) continue;
+    const std::optional<CallInfo> theirs = block_->roster->call_of(peer, pending.number());
+    if (theirs && *theirs != pending.call()) raise_mismatch(pending, peer, describe(*theirs));
+  }
+  if (pending.small == nullptr || !pending.small->opened) return;
+  // The same number in another box flag: this call agrees, an earlier one did not.
+  const std::uint64_t shown = boxes_->shown(pending.small->peer);
+  if (number_in(shown) == static_cast<std::uint32_t>(pending.number()) && !pending.done()) {
+    raise_mismatch(pending, pending.small->peer, "the same, but something else before");
   }
 }
 
@@ -286,10 +365,14 @@ void Engine::raise_fault() {
                      fmt::format("{} as its call {}", describe(*theirs), number));
     }
   }
-  raise_mismatch(pending, fault.peer, theirs ? describe(*theirs) : "something else");
+  raise_mismatch(pending, fault.peer, theirs ? describe(*theirs) : "something else, now or before");
 }
 
+// The message that did not fit may come from a later call than the one in which the ranks parted.
 void Engine::raise_mismatch(const Pending& pending, int peer, const std::string& theirs) {
+  const std::optional<std::string> first =
+      pending.number() != 0 ? block_->roster->disagreement() : std::nullopt;
+  if (first) raise(Cause::kMismatch, peer, "calls do not match: " + *first);
   raise(Cause::kMismatch, peer,
         fmt::format("calls do not match: this rank called {}; {} called {}", words(pending),
                     block_->roster->name_of(peer), theirs));

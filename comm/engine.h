@@ -24,6 +24,7 @@
 #include "comm/regions.h"
 #include "comm/roster.h"
 #include "comm/select.h"
+#include "comm/small.h"
 #include "comm/transport.h"
 #include "comm/wait.h"
 
@@ -46,6 +47,21 @@ struct Ask {
   DType dtype = DType::kU8;
   ReduceOp reduce = ReduceOp::kSum;
   int root = 0;
+};
+
+// Adds the time of its scope to a counter.
+class Timed {
+ public:
+  explicit Timed(Counter& counter, double weight = 1)
+      : counter_(counter), weight_(weight), start_ns_(now_ns()) {}
+  ~Timed() { counter_.seconds += weight_ * 1e-9 * static_cast<double>(now_ns() - start_ns_); }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  Counter& counter_;
+  double weight_;
+  std::int64_t start_ns_;
 };
 
 struct Operation {
@@ -108,27 +124,45 @@ class Engine {
   void abandon();
 
  private:
-  // What a wait waits for: one of the two.
+  // A small call under way: it waits for a peer to open its box, or for the own box to be free.
+  struct SmallCall {
+    CallInfo call;
+    std::uint64_t number = 0;
+    SmallBoxes* boxes = nullptr;
+    int peer = -1;
+    bool opened = false;
+  };
+  // What a wait waits for: one of the three.
   struct Pending {
     const Operation* operation = nullptr;
     const Transfer* transfer = nullptr;
-    [[nodiscard]] bool done() const {
-      return operation != nullptr ? !operation->running : transfer->complete;
-    }
-    [[nodiscard]] const CallInfo& call() const {
-      return operation != nullptr ? operation->call : transfer->call;
-    }
-    [[nodiscard]] int waits_for() const {
-      return operation != nullptr ? operation->execution.waits_for() : transfer->peer;
-    }
+    const SmallCall* small = nullptr;
+    [[nodiscard]] bool done() const;
+    [[nodiscard]] const CallInfo& call() const;
+    [[nodiscard]] std::uint64_t number() const;  // 0: point to point
+    [[nodiscard]] int waits_for() const;
   };
 
+  void find_direct();
   void check(const Ask& ask) const;
-  [[nodiscard]] CallInfo resolve(const Ask& ask, std::string_view algorithm, Form form) const;
-  void begin_setup_call(const CallInfo& call);
+  [[nodiscard]] CallInfo resolve(const Ask& ask, std::string_view algorithm, Form form);
+  [[nodiscard]] std::uint8_t algorithm_of(const Ask& ask, std::string_view name);
+  [[nodiscard]] bool is_small(const Ask& ask, std::uint8_t algorithm) const;
+  void run_small(const CallInfo& call, const Ask& ask);
+  void run_schedule_of(const CallInfo& call, const Ask& ask);
+  void combine_boxes(const Ask& ask);
+  void await_box(SmallCall& small, int peer);
+  // Numbers the call, puts it on the roster and returns the flag of its messages.
+  std::uint64_t announce(const CallInfo& call) {
+    const std::uint64_t packed = call.packed();
+    const std::uint32_t signature = signature_of(packed, call.count);
+    history_ = history_with(history_, signature);
+    block_->roster->begin(++calls_, packed, call.count, signature);
+    return flag_of(calls_, history_);
+  }
   [[nodiscard]] Operation& begin(const CallInfo& call, const Plan& plan, const Ask& ask);
   void complete(Operation& operation);
-  void count_call(const Operation& operation);
+  void count_call(const Ask& ask, std::int64_t sent_bytes);
   [[nodiscard]] Transfer make_transfer(std::int64_t count, DType dtype, int peer, int tag) const;
   [[nodiscard]] Transfer& start_transfer(const Transfer& transfer);
 
@@ -138,7 +172,7 @@ class Engine {
 
   // Slow side of a wait: everything that can be wrong. Throws.
   void look_for_trouble(const Pending& pending);
-  void look_for_mismatch(const Operation& operation);
+  void look_for_mismatch(const Pending& pending);
   void raise_if_poisoned();
   [[noreturn]] void raise(Cause cause, int peer, const std::string& what);
   [[noreturn]] void raise_fault();
@@ -158,9 +192,21 @@ class Engine {
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Messages> messages_;
   std::unique_ptr<PlanCache> plans_;
+  std::unique_ptr<SmallBoxes> boxes_;
+  std::unique_ptr<Selector> selector_;
+  struct Named {
+    std::string name;
+    int root = -1;
+    std::uint8_t index = 0;
+  };
+  Named named_[sched::kCollectiveCount];          // the last forced algorithm of each operation
+  std::uint8_t direct_[sched::kCollectiveCount];  // what small calls do
+  bool auto_by_default_ = true;
+  std::vector<const void*> sources_;                    // [world]
   std::vector<std::unique_ptr<Operation>> operations_;  // [kChannels]
   int running_ = 0;
   std::uint64_t calls_ = 0;
+  std::uint32_t history_ = 0;
   std::uint64_t started_ = 0;
   bool failed_ = false;
   Counters counters_{};

@@ -4,9 +4,12 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <utility>
+#include <vector>
 
 #include "sched/base/check.h"
 
@@ -168,6 +171,33 @@ std::string Roster::stand() const {
     text += fmt::format("{}{} {}", rank == 0 ? "" : "; ", name_of(rank), stand_of(rank));
   }
   return text;
+}
+
+std::optional<std::string> Roster::disagreement() const {
+  std::uint64_t newest = 0;
+  for (int rank = 0; rank < world_; ++rank) newest = std::max(newest, begun(rank));
+  for (std::uint64_t number = newest > kRecords ? newest - kRecords : 1; number <= newest;
+       ++number) {
+    std::vector<std::pair<CallInfo, std::string>> groups;
+    for (int rank = 0; rank < world_; ++rank) {
+      const std::optional<CallInfo> call = call_of(rank, number);
+      if (!call) continue;
+      const auto same = [&](const auto& group) { return group.first == *call; };
+      const auto group = std::find_if(groups.begin(), groups.end(), same);
+      if (group == groups.end()) {
+        groups.emplace_back(*call, name_of(rank));
+      } else {
+        group->second += " and " + name_of(rank);
+      }
+    }
+    if (groups.size() < 2) continue;
+    std::string text = fmt::format("call {}:", number);
+    for (const auto& [call, ranks] : groups)
+      text += fmt::format(" {} called {};", ranks, describe(call));
+    text.pop_back();
+    return text;
+  }
+  return std::nullopt;
 }
 
 void Roster::poison(Cause cause, int peer, const std::string& text) {

@@ -36,15 +36,14 @@ class Roster {
   void join(int origin);
   enum class Leaving : std::uint32_t { kPresent = 0, kDone = 1, kThrew = 2 };
   void leave(Leaving how);
-  void begin(std::uint64_t number, const CallInfo& call) {
-    begin(number, call.packed(), call.count);
-  }
-  void begin(std::uint64_t number, std::uint64_t packed, std::int64_t count) {
+  // signature: signature_of(packed, count).
+  void begin(std::uint64_t number, std::uint64_t packed, std::int64_t count,
+             std::uint32_t signature) {
     Record& record = own_->records[number % kRecords];
     record.packed.store(packed, std::memory_order_relaxed);
     record.count.store(count, std::memory_order_relaxed);
     // Meets the acquire in call_of, whose reader also checks that the three words belong together.
-    record.flag.store(flag_of(number, signature_of(packed, count)), std::memory_order_release);
+    record.flag.store(flag_of(number, signature), std::memory_order_release);
     own_->begun.store(number, std::memory_order_release);
   }
   // A message this rank sends, so that a receiver that expected another one can name it.
@@ -68,6 +67,10 @@ class Roster {
   // One clause per rank: "rank 0 is in call 7 (all_reduce/ring of 8 f32, sum); rank 1 never made a
   // call".
   [[nodiscard]] std::string stand() const;
+
+  // The earliest call still on record in which two ranks differ: "call 7: rank 0 called ...; ranks
+  // 1, 2 called ...".
+  [[nodiscard]] std::optional<std::string> disagreement() const;
 
   // The first poison wins; `text` then is what every rank throws. Wakes sleepers.
   void poison(Cause cause, int peer, const std::string& text);

@@ -58,6 +58,18 @@ Selection select(Collective op, std::int64_t bytes, const Machine& machine) {
   throw UsageError("operation '" + std::string(sched::name_of(op)) + "' has no algorithm here");
 }
 
+Selector::Selector(const Machine& machine) {
+  for (const Row& row : kRows) {
+    if (machine.world > row.most_world) continue;
+    entries_[static_cast<std::size_t>(row.op)].push_back(
+        {row.most_bytes, algorithm_index(row.op, row.algorithm, machine.world, 0)});
+  }
+}
+
+std::uint8_t Selector::none(Collective op) {
+  throw UsageError("operation '" + std::string(sched::name_of(op)) + "' has no algorithm here");
+}
+
 std::int64_t full_bytes(Collective op, std::int64_t count, DType dtype, int world) {
   const sched::Contract contract{.op = op, .world = world};
   return count * contract.blocks() * static_cast<std::int64_t>(size_of(dtype));

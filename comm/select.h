@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sched/base/dtype.h"
 #include "sched/collective/contract.h"
@@ -26,6 +27,27 @@ struct Selection {
 
 // bytes: of the operation's full vector (m of the cost tables).
 [[nodiscard]] Selection select(sched::Collective op, std::int64_t bytes, const Machine& machine);
+
+// The same answers, looked up: for one machine, with the rows that do not fit it left out.
+class Selector {
+ public:
+  explicit Selector(const Machine& machine);
+  // Index into sched::algorithms(). Throws UsageError when the operation has no algorithm.
+  [[nodiscard]] std::uint8_t index(sched::Collective op, std::int64_t bytes) const {
+    for (const Entry& entry : entries_[static_cast<std::size_t>(op)]) {
+      if (bytes <= entry.most_bytes) return entry.index;
+    }
+    return none(op);
+  }
+
+ private:
+  struct Entry {
+    std::int64_t most_bytes;
+    std::uint8_t index;
+  };
+  [[noreturn]] static std::uint8_t none(sched::Collective op);
+  std::vector<Entry> entries_[sched::kCollectiveCount];
+};
 
 // m: the bytes of the full vector for `count` as the communicator's calls take it.
 [[nodiscard]] std::int64_t full_bytes(sched::Collective op, std::int64_t count, DType dtype,

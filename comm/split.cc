@@ -65,18 +65,14 @@ void Engine::gather_from(const std::vector<int>& members, const CallInfo& call,
   for (Transfer* transfer : transfers) wait(*transfer);
 }
 
-void Engine::begin_setup_call(const CallInfo& call) {
-  raise_if_poisoned();
-  block_->roster->begin(++calls_, call);
-}
-
 std::unique_ptr<Engine> Engine::split(int color, int key) {
   struct Wish {
     int color;
     int key;
   };
   const CallInfo call{.kind = CallKind::kSplit};
-  begin_setup_call(call);
+  raise_if_poisoned();
+  announce(call);
   const std::vector<Wish> wishes =
       MemberBootstrap(*this, everyone(world_), call).exchange(Wish{color, key});
   std::unique_ptr<Engine> result;
@@ -105,7 +101,8 @@ std::unique_ptr<Engine> Engine::split(int color, int key) {
 
 std::byte* Engine::allocate(std::size_t size_bytes) {
   const CallInfo call{.kind = CallKind::kAllocate, .count = static_cast<std::int64_t>(size_bytes)};
-  begin_setup_call(call);
+  raise_if_poisoned();
+  announce(call);
   MemberBootstrap bootstrap(*this, everyone(world_), call);
   std::vector<Mapping> views = memory_->share(bootstrap, std::max<std::size_t>(size_bytes, 1));
   // Rank 0 names the region: its number in the job and its own count make the name unique

@@ -1,0 +1,105 @@
+// Small calls: a blocking collective whose bytes fit into a box takes no lanes and no steps. Every
+// rank has a few boxes that all map; a call is one write to the own box and a look at the others'.
+// The payload rides in the line of the flag when it fits there: one cache miss per peer and call.
+//
+// What is done is the schedule `one_shot` of all_reduce and `direct` of the others: every rank
+// sends what it has to all who need it, and sums run over the ranks in increasing order. Same bits
+// as the executor's run of them.
+//
+// Never does: block, or decide which calls are small.
+// Threads: one object per rank, one thread at a time.
+//
+// Invariants
+//   1. Every rank opens a box in every small call, also one that contributes nothing: its flag says
+//   that the rank
+//      has begun this call and so finished all small calls before it.
+//   2. Box k mod kBoxes is written for small call k only when all ranks have begun call k - kBoxes
+//   + 1, and so
+//      have read what call k - kBoxes left there.
+//   Ordering: the release store in open() meets the acquire loads in holds() and begun().
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "comm/call.h"
+
+namespace sinew::comm {
+
+class SmallBoxes {
+ public:
+  static constexpr int kBoxes = 4;
+  static constexpr std::int64_t kPayloadBytes = 2048;
+
+  [[nodiscard]] static std::size_t size_bytes(int world);
+  // memory: zero before first use.
+  SmallBoxes(std::byte* memory, int rank, int world);
+
+  // Whether the next call's own box may be written. When not, waits_for() says for whom.
+  [[nodiscard]] bool free_to_write() {
+    if (all_began_ + kBoxes >= call_ + 2) [[likely]]
+      return true;
+    return look_who_began();
+  }
+
+  // Writes the own box of the next call and begins it.
+  void open(std::uint64_t flag, const void* payload, std::int64_t size) {
+    ++call_;
+    Box& own = box(rank_);
+    flags_[call_ % kBoxes] = flag;
+    if (size > 0) std::memcpy(own.payload(size), payload, static_cast<std::size_t>(size));
+    own.flag.store(flag, std::memory_order_release);
+  }
+
+  // Of the call begun last:
+  [[nodiscard]] bool holds(int peer) const {
+    return box(peer).flag.load(std::memory_order_acquire) == flags_[call_ % kBoxes];
+  }
+  [[nodiscard]] std::uint64_t shown(int peer) const {
+    return box(peer).flag.load(std::memory_order_acquire);
+  }
+  // size: as the peer opened its box with.
+  [[nodiscard]] const std::byte* payload(int peer, std::int64_t size) const {
+    return box(peer).payload(size);
+  }
+  // All peers' boxes were seen to hold this call.
+  void all_began() {
+    all_began_ = call_;
+    // The next box is soon written: its line comes over while the caller computes.
+    __builtin_prefetch(&boxes_[static_cast<std::size_t>(rank_) * kBoxes + (call_ + 1) % kBoxes], 1);
+  }
+  // After free_to_write() was false.
+  [[nodiscard]] int waits_for() const { return waits_for_; }
+
+ private:
+  struct alignas(64) Box {
+    static constexpr std::int64_t kInLine = 56;
+    std::atomic<std::uint64_t> flag;
+    std::byte line[kInLine];
+    std::byte more[kPayloadBytes];
+    // A payload that does not fit beside the flag starts at a line of its own, aligned for vector
+    // loads.
+    [[nodiscard]] std::byte* payload(std::int64_t size) { return size <= kInLine ? line : more; }
+    [[nodiscard]] const std::byte* payload(std::int64_t size) const {
+      return size <= kInLine ? line : more;
+    }
+  };
+  static_assert(sizeof(Box) == 64 + kPayloadBytes);
+
+  [[nodiscard]] Box& box(int rank) const {
+    return boxes_[static_cast<std::size_t>(rank) * kBoxes + call_ % kBoxes];
+  }
+  bool look_who_began();
+
+  Box* boxes_;  // [world][kBoxes]
+  int rank_;
+  int world_;
+  int waits_for_ = -1;
+  std::uint64_t call_ = 0;       // small calls begun by this rank
+  std::uint64_t all_began_ = 0;  // small calls known to be begun by all
+  std::uint64_t flags_[kBoxes] = {};
+};
+
+}  // namespace sinew::comm

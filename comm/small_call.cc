@@ -1,0 +1,154 @@
+// Engine's small calls: which calls they are, and the one pass over the boxes that each operation
+// is.
+#include "comm/engine.h"
+#include "kernels/reduce.h"
+
+namespace sinew::comm {
+
+namespace {
+
+using sched::Collective;
+
+// Polls without a pause before a wait begins: the answer is one cache miss away when the peers call
+// together.
+constexpr int kEagerPolls = 100;
+
+// What this rank writes into its box.
+struct Share {
+  const std::byte* data;
+  std::int64_t size;
+};
+
+Share share_of(const Ask& ask, int rank, int world) {
+  const auto* input = static_cast<const std::byte*>(ask.input);
+  const std::int64_t part = ask.count * static_cast<std::int64_t>(size_of(ask.dtype));
+  switch (ask.op) {
+    case Collective::kAllReduce:
+    case Collective::kAllGather:
+      return {input, part};
+    case Collective::kReduceScatter:
+      return {input, part * world};
+    case Collective::kBroadcast:
+      return rank == ask.root ? Share{input, part} : Share{nullptr, 0};
+    case Collective::kReduce:
+      return rank != ask.root ? Share{input, part} : Share{nullptr, 0};
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAllToAll:
+    case Collective::kBarrier:
+      break;
+  }
+  return {nullptr, 0};
+}
+
+// As the schedule's messages would count.
+std::int64_t sent_bytes(const Ask& ask, const Share& share, int world) {
+  if (ask.op == Collective::kReduce) return share.size;
+  const std::int64_t each = ask.op == Collective::kReduceScatter ? share.size / world : share.size;
+  return each * (world - 1);
+}
+
+bool hears_all(const Ask& ask, int rank) {
+  switch (ask.op) {
+    case Collective::kBroadcast:
+      return false;
+    case Collective::kReduce:
+      return rank == ask.root;
+    case Collective::kAllReduce:
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAllToAll:
+    case Collective::kBarrier:
+      break;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool Engine::is_small(const Ask& ask, std::uint8_t algorithm) const {
+  if (algorithm != direct_[static_cast<std::size_t>(ask.op)] || !options_.small_calls) return false;
+  const std::int64_t shares = ask.op == Collective::kReduceScatter ? world_ : 1;
+  return ask.count <= SmallBoxes::kPayloadBytes &&
+         ask.count * shares * static_cast<std::int64_t>(size_of(ask.dtype)) <=
+             SmallBoxes::kPayloadBytes;
+}
+
+void Engine::run_small(const CallInfo& call, const Ask& ask) {
+  const std::uint64_t flag = announce(call);
+  SmallCall small{.call = call, .number = calls_, .boxes = boxes_.get()};
+  Roster& roster = *block_->roster;
+  if (!boxes_->free_to_write()) wait(Pending{.small = &small});
+  const Share share = share_of(ask, rank_, world_);
+  boxes_->open(flag, share.data, share.size);
+  small.opened = true;
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer != rank_) roster.doorbell(peer).ring();
+  }
+  if (hears_all(ask, rank_)) {
+    for (int peer = 0; peer < world_; ++peer) {
+      if (peer != rank_) await_box(small, peer);
+    }
+    boxes_->all_began();
+  } else if (rank_ != ask.root && ask.op == Collective::kBroadcast) {
+    await_box(small, ask.root);
+  }
+  if (ask.count > 0) combine_boxes(ask);
+  roster.end(small.number);
+  count_call(ask, sent_bytes(ask, share, world_));
+}
+
+void Engine::await_box(SmallCall& small, int peer) {
+  for (int poll = 0; poll < kEagerPolls; ++poll) {
+    if (boxes_->holds(peer)) return;
+  }
+  small.peer = peer;
+  wait(Pending{.small = &small});
+}
+
+// Every box that this rank needs holds its peer's share. The own share is read from the input.
+void Engine::combine_boxes(const Ask& ask) {
+  auto* output = static_cast<std::byte*>(ask.output);
+  const auto* input = static_cast<const std::byte*>(ask.input);
+  const std::int64_t part = ask.count * static_cast<std::int64_t>(size_of(ask.dtype));
+  const auto copy = [&](std::byte* target, const std::byte* source) {
+    if (target != source) std::memcpy(target, source, static_cast<std::size_t>(part));
+  };
+  const auto reduce = [&](std::int64_t box_size, std::int64_t offset) {
+    for (int peer = 0; peer < world_; ++peer) {
+      const std::byte* share = peer == rank_ ? input : boxes_->payload(peer, box_size);
+      sources_[static_cast<std::size_t>(peer)] = share + offset;
+    }
+    kernels::reduce_many(ask.reduce, ask.dtype, output, sources_, ask.count);
+    if (ask.reduce == ReduceOp::kAvg && world_ > 1)
+      kernels::scale(ask.dtype, output, ask.count, world_);
+  };
+  switch (ask.op) {
+    case Collective::kAllReduce:
+      reduce(part, 0);
+      break;
+    case Collective::kReduceScatter:
+      reduce(part * world_, part * rank_);
+      break;
+    case Collective::kReduce:
+      if (rank_ == ask.root) reduce(part, 0);
+      break;
+    case Collective::kBroadcast:
+      copy(output, rank_ == ask.root ? input : boxes_->payload(ask.root, part));
+      break;
+    case Collective::kAllGather:
+      for (int peer = 0; peer < world_; ++peer) {
+        copy(output + peer * part, peer == rank_ ? input : boxes_->payload(peer, part));
+      }
+      break;
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAllToAll:
+    case Collective::kBarrier:
+      break;
+  }
+}
+
+}  // namespace sinew::comm

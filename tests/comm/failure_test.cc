@@ -1,0 +1,253 @@
+// Never hang, never lie: whatever one rank does wrong, every rank throws within the deadline and
+// says who did what.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/error.h"
+#include "tests/comm/support/failures.h"
+#include "tests/comm/support/processes.h"
+
+namespace sinew::comm::testing {
+namespace {
+
+using std::chrono::steady_clock;
+
+double seconds_since(steady_clock::time_point start) {
+  return std::chrono::duration<double>(steady_clock::now() - start).count();
+}
+
+using Body = std::function<void(Communicator&)>;
+
+struct Variant {
+  std::string name;
+  Body right;  // what all ranks but the last call
+  Body wrong;  // what the last rank calls
+  std::string right_words;
+  std::string wrong_words;
+};
+
+std::byte* buffer(int which) {
+  thread_local std::vector<std::byte> memory[2] = {std::vector<std::byte>(1 << 20),
+                                                   std::vector<std::byte>(1 << 20)};
+  return memory[which].data();
+}
+
+Body all_reduce(std::int64_t count, DType dtype = DType::kF32, ReduceOp op = ReduceOp::kSum,
+                std::string_view algorithm = "auto") {
+  return [=](Communicator& c) {
+    c.all_reduce(buffer(0), buffer(1), count, dtype, op, {.algorithm = algorithm});
+  };
+}
+
+Body broadcast(std::int64_t count, int root) {
+  return [=](Communicator& c) { c.broadcast(buffer(0), buffer(1), count, DType::kF32, root); };
+}
+
+std::vector<Variant> variants(std::int64_t count) {
+  const std::string n = std::to_string(count);
+  const std::string n1 = std::to_string(count + 1);
+  return {
+      {"count", all_reduce(count), all_reduce(count + 1), "of " + n + " f32", "of " + n1 + " f32"},
+      {"dtype", all_reduce(count), all_reduce(count, DType::kI32), n + " f32", n + " i32"},
+      {"reduction", all_reduce(count), all_reduce(count, DType::kF32, ReduceOp::kMax), ", sum",
+       ", max"},
+      {"algorithm", all_reduce(count, DType::kF32, ReduceOp::kSum, "ring"),
+       all_reduce(count, DType::kF32, ReduceOp::kSum, "circulant"), "all_reduce/ring",
+       "all_reduce/circulant"},
+      {"operation", all_reduce(count), broadcast(count, 0), "all_reduce", "broadcast"},
+      {"root", broadcast(count, 0), broadcast(count, 1), "root 0", "root 1"},
+      {"form", all_reduce(count),
+       [=](Communicator& c) {
+         c.start_all_reduce(buffer(0), buffer(1), count, DType::kF32, ReduceOp::kSum).wait();
+       },
+       "all_reduce", "started all_reduce"},
+      {"set-up", all_reduce(count), [](Communicator& c) { (void)c.split(0, 0); }, "all_reduce",
+       "split"},
+      {"absence", all_reduce(count), [](Communicator&) {}, "all_reduce", "barrier"},
+  };
+}
+
+// Runs `body` and then a barrier, on every rank; returns what each rank's error said.
+std::vector<std::string> errors_of(int world, const Options& options, const Body& body,
+                                   Failures& failures, Cause cause) {
+  std::vector<std::string> texts(static_cast<std::size_t>(world));
+  Communicator::run_threads(world, options, [&](Communicator& communicator) {
+    const auto rank = static_cast<std::size_t>(communicator.rank());
+    try {
+      body(communicator);
+      communicator.barrier();
+      communicator.barrier();
+      failures.add("rank " + std::to_string(rank) + " noticed nothing");
+    } catch (const Error& error) {
+      texts[rank] = error.what();
+      if (error.cause() != cause && error.cause() != Cause::kPoisoned) {
+        failures.add("rank " + std::to_string(rank) + " threw another cause: " + texts[rank]);
+      }
+      try {
+        communicator.barrier();
+        failures.add("a poisoned communicator worked on");
+      } catch (const Error&) {
+      }
+    }
+  });
+  return texts;
+}
+
+TEST(Failure, MismatchedCallsAreNamedOnEveryRank) {
+  Failures failures;
+  for (const int world : {2, 3, 5}) {
+    for (const std::int64_t count :
+         {std::int64_t{0}, std::int64_t{3}, std::int64_t{3000}, std::int64_t{100'000}}) {
+      for (const Variant& variant : variants(count)) {
+        const auto start = steady_clock::now();
+        const auto texts = errors_of(
+            world, {.timeout_s = 30},
+            [&](Communicator& c) { (c.rank() == world - 1 ? variant.wrong : variant.right)(c); },
+            failures, Cause::kMismatch);
+        const std::string where =
+            variant.name + ", world " + std::to_string(world) + ", count " + std::to_string(count);
+        EXPECT_LT(seconds_since(start), 5) << where;
+        for (const std::string& text : texts) {
+          EXPECT_NE(text.find(variant.right_words), std::string::npos) << where << ": " << text;
+          EXPECT_NE(text.find(variant.wrong_words), std::string::npos) << where << ": " << text;
+          EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+        }
+      }
+    }
+  }
+}
+
+TEST(Failure, MismatchedMessagesAreNamedOnBothRanks) {
+  Failures failures;
+  for (const std::int64_t count : {std::int64_t{0}, std::int64_t{3}, std::int64_t{100'000}}) {
+    const auto texts = errors_of(
+        2, {.timeout_s = 30},
+        [&](Communicator& c) {
+          if (c.rank() == 0) {
+            c.start_send(buffer(0), count, DType::kF32, 1, 2).wait();
+          } else {
+            c.recv(buffer(0), count + 1, DType::kF32, 0, 2);
+          }
+        },
+        failures, Cause::kMismatch);
+    for (const std::string& text : texts) {
+      EXPECT_NE(text.find("of " + std::to_string(count) + " f32"), std::string::npos) << text;
+      EXPECT_NE(text.find("of " + std::to_string(count + 1) + " f32"), std::string::npos) << text;
+    }
+  }
+}
+
+TEST(Failure, ALateRankIsNamedAtTheDeadline) {
+  Failures failures;
+  const auto start = steady_clock::now();
+  const auto texts = errors_of(
+      3, {.timeout_s = 0.3},
+      [&](Communicator& c) {
+        c.barrier();
+        if (c.rank() != 1) return all_reduce(10)(c);
+        const auto late = steady_clock::now();
+        while (seconds_since(late) < 1) usleep(1000);
+        c.barrier();
+      },
+      failures, Cause::kTimeout);
+  EXPECT_LT(seconds_since(start), 5);
+  for (const std::string& text : texts) {
+    EXPECT_NE(text.find("rank 1 has finished call 1 (barrier"), std::string::npos) << text;
+    EXPECT_NE(text.find("is in call 2 (all_reduce"), std::string::npos) << text;
+    EXPECT_NE(text.find("for 0.3 s"), std::string::npos) << text;
+  }
+}
+
+TEST(Failure, ARankThatThrowsStopsTheOthersAtOnce) {
+  for (const int world : {2, 4}) {
+    const auto start = steady_clock::now();
+    std::mutex mutex;
+    std::set<std::string> texts;
+    try {
+      Communicator::run_threads(world, {.timeout_s = 30}, [&](Communicator& c) {
+        c.barrier();
+        try {
+          const auto half = c.split(c.rank() % 2, 0);
+          if (c.rank() == world - 1) throw std::runtime_error("out of data");
+          all_reduce(1000)(*half);
+          all_reduce(1000)(c);
+        } catch (const Error& error) {
+          const std::lock_guard lock(mutex);
+          texts.insert(error.what());
+          throw;
+        }
+      });
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const std::exception&) {
+    }
+    EXPECT_LT(seconds_since(start), 5);
+    EXPECT_EQ(texts.size(), static_cast<std::size_t>(world - 1));
+    for (const std::string& text : texts)
+      EXPECT_NE(text.find("left by an exception"), std::string::npos) << text;
+  }
+}
+
+std::set<std::string> shared_files() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("sinew")) names.insert(name);
+  }
+  return names;
+}
+
+TEST(Failure, AKilledRankIsNoticedAndLeavesNothingBehind) {
+  const std::set<std::string> before = shared_files();
+  for (const int world : {2, 4}) {
+    for (int moment = 0; moment < 3; ++moment) {
+      const auto start = steady_clock::now();
+      const auto outcomes = run_processes(world, [&](Bootstrap& bootstrap) -> std::string {
+        const auto c = Communicator::from_bootstrap(bootstrap, {.timeout_s = 30});
+        for (int call = 0; call < 20; ++call) {
+          all_reduce(call * 1000)(*c);
+          if (c->rank() == 1 && call == 5 * moment) kill(getpid(), SIGKILL);
+        }
+        return "noticed nothing";
+      });
+      EXPECT_LT(seconds_since(start), 5);
+      for (int rank = 0; rank < world; ++rank) {
+        const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+        EXPECT_EQ(outcome.killed(), rank == 1);
+        if (rank == 1) continue;
+        EXPECT_TRUE(outcome.threw) << outcome.text;
+        EXPECT_NE(outcome.text.find("rank 1 (process "), std::string::npos) << outcome.text;
+        EXPECT_NE(outcome.text.find("is dead"), std::string::npos) << outcome.text;
+      }
+    }
+  }
+  EXPECT_EQ(shared_files(), before);
+}
+
+TEST(Failure, ARankThatEndsEarlyIsNoticed) {
+  const auto start = steady_clock::now();
+  const auto outcomes = run_processes(3, [&](Bootstrap& bootstrap) -> std::string {
+    const auto c = Communicator::from_bootstrap(bootstrap, {.timeout_s = 30});
+    c->barrier();
+    if (c->rank() == 2) return "left";
+    all_reduce(10)(*c);
+    return "noticed nothing";
+  });
+  EXPECT_LT(seconds_since(start), 5);
+  for (const int rank : {0, 1}) {
+    const std::string& text = outcomes[static_cast<std::size_t>(rank)].text;
+    EXPECT_NE(text.find("rank 2 has destroyed its communicator"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace sinew::comm::testing
