@@ -12,8 +12,6 @@ namespace sinew::model {
 
 namespace {
 
-constexpr double kNormEpsilon = 1e-5;  // GPT-2's
-
 template <typename T>
 kernels::AttentionShape attention_shape(const BlockShape& s) {
   return {.batch = s.batch,

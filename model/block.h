@@ -22,6 +22,8 @@
 
 namespace sinew::model {
 
+inline constexpr double kNormEpsilon = 1e-5;  // GPT-2's
+
 // Sizes of one microbatch on one rank; `l` is local to the tensor-parallel rank.
 struct BlockShape {
   std::int64_t batch = 0;

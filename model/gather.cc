@@ -1,30 +1,38 @@
 #include "model/gather.h"
 
+#include <algorithm>
+
 namespace sinew::model {
 
 template <typename T>
 Trainer::Tensors gather(const Config& config, const Stage<T>& stage, const Optimizer<T>& optimizer,
                         Parallel& parallel, const T* flat) {
-  Trainer::Tensors tensors;
-  for (const Parameter& p : whole_parameters(config)) {
-    tensors[p.name].assign(static_cast<std::size_t>(p.slice.logical_count()), 0.0);
+  // All tensors back to back, so that one sum gathers them.
+  const std::vector<Parameter> whole = whole_parameters(config);
+  std::vector<std::int64_t> begin;
+  std::int64_t total = 0;
+  for (const Parameter& p : whole) {
+    begin.push_back(total);
+    total += p.slice.logical_count();
   }
+  std::vector<double> values(static_cast<std::size_t>(total), 0.0);
   for (const Parameter& p : stage.parameters()) {
     if (!holds_for_all(p, parallel.coordinates()) || !optimizer.stands_for_owned()) continue;
-    std::vector<double>& tensor = tensors[p.name];
+    double* tensor = values.data() + begin[static_cast<std::size_t>(p.index)];
     for (const Owned& owned : optimizer.owned()) {
       for_each_run_within(p, owned.flat_begin, owned.flat_begin + owned.count,
                           [&](std::int64_t at, std::int64_t logical, std::int64_t count) {
-                            for (std::int64_t i = 0; i < count; ++i) {
-                              tensor[static_cast<std::size_t>(logical + i)] =
-                                  static_cast<double>(flat[at + i]);
-                            }
+                            std::copy_n(flat + at, count, tensor + logical);
                           });
     }
   }
   // Every element has one holder, so the sum is exact.
-  for (auto& [name, tensor] : tensors) {
-    sum_over(&parallel.world(), tensor.data(), static_cast<std::int64_t>(tensor.size()));
+  sum_over(&parallel.world(), values.data(), total);
+
+  Trainer::Tensors tensors;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const auto first = values.begin() + begin[i];
+    tensors[whole[i].name].assign(first, first + whole[i].slice.logical_count());
   }
   return tensors;
 }

@@ -23,11 +23,11 @@ double LearningRate::at(std::int64_t step) const {
 
 template <typename T>
 Optimizer<T>::Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOptions& options,
-                        int total_parameters, kernels::Threads threads, Memory& memory)
+                        std::vector<std::string> names, kernels::Threads threads, Memory& memory)
     : stage_(stage),
       parallel_(parallel),
       options_(options),
-      total_parameters_(total_parameters),
+      names_(std::move(names)),
       threads_(threads) {
   const std::int64_t pieces = options.zero == 0 ? 1 : parallel.grid().sizes().dp;
   const std::int64_t piece = options.zero == 0 ? 0 : parallel.coordinates().dp;
@@ -50,6 +50,7 @@ void Optimizer<T>::reduce_gradients() {
         sum_over(parallel_.tie(), stage_.gradients() + p.offset, p.slice.local_count());
     }
   }
+  note_bad_gradients();
   comm::Communicator* data = parallel_.data();
   if (data == nullptr) return;
   if (options_.zero == 0) {
@@ -60,6 +61,17 @@ void Optimizer<T>::reduce_gradients() {
     data->reduce_scatter(stage_.gradients() + stage_.units()[i].begin,
                          stage_.gradients() + owned_[i].flat_begin, owned_[i].count, dtype_of_v<T>,
                          ReduceOp::kSum, {.algorithm = "direct"});
+  }
+}
+
+// A sum over ranks spreads what is not finite to all of them: who computed it is known before only.
+template <typename T>
+void Optimizer<T>::note_bad_gradients() {
+  bad_before_sum_.assign(names_.size(), false);
+  for (const Parameter& p : stage_.parameters()) {
+    const double sum =
+        kernels::sum_of_squares(stage_.gradients() + p.offset, p.slice.local_count());
+    if (!std::isfinite(sum)) bad_before_sum_[static_cast<std::size_t>(p.index)] = true;
   }
 }
 
@@ -81,7 +93,7 @@ void Optimizer<T>::for_each_piece(Body&& body) const {
 
 template <typename T>
 std::vector<double> Optimizer<T>::square_sums() const {
-  std::vector<double> sums(static_cast<std::size_t>(total_parameters_), 0.0);
+  std::vector<double> sums(names_.size(), 0.0);
   const T* gradients = stage_.gradients();
   for_each_piece([&](const Parameter& p, const Owned& piece) {
     if (holds_for_all(p, parallel_.coordinates())) {
@@ -135,22 +147,17 @@ StepReport Optimizer<T>::step(double learning_rate) {
 
 template <typename T>
 void Optimizer<T>::find_bad(const std::vector<double>& sums, StepReport& report) const {
-  std::size_t bad = 0;
-  while (bad + 1 < sums.size() && std::isfinite(sums[bad])) ++bad;
-  // Every rank offers itself when its own part is bad, and its tensor's name when it has one.
-  std::int32_t lowest = parallel_.grid().world();
-  std::vector<std::uint8_t> name(64, 0);
-  for_each_piece([&](const Parameter& p, const Owned& piece) {
-    if (static_cast<std::size_t>(p.index) != bad) return;
-    if (!std::isfinite(kernels::sum_of_squares(stage_.gradients() + piece.flat_begin, piece.count)))
-      lowest = parallel_.rank();
-    std::copy_n(p.name.begin(), std::min(p.name.size(), name.size()), name.begin());
-  });
+  const auto found =
+      std::find_if(sums.begin(), sums.end(), [](double sum) { return !std::isfinite(sum); });
+  // Finite sums whose total is not: the last tensor is as good as any.
+  const auto bad =
+      std::min<std::size_t>(static_cast<std::size_t>(found - sums.begin()), sums.size() - 1);
+  // Every rank that computed it offers itself; when only the sum overflowed, nobody did.
+  const std::int32_t nobody = parallel_.grid().world();
+  std::int32_t lowest = bad_before_sum_[bad] ? parallel_.rank() : nobody;
   parallel_.world().all_reduce(&lowest, &lowest, 1, DType::kI32, ReduceOp::kMin);
-  parallel_.world().all_reduce(name.data(), name.data(), static_cast<std::int64_t>(name.size()),
-                               DType::kU8, ReduceOp::kMax);
-  report.bad_rank = lowest;
-  report.bad_tensor.assign(name.begin(), std::find(name.begin(), name.end(), std::uint8_t{0}));
+  report.bad_rank = lowest == nobody ? -1 : lowest;
+  report.bad_tensor = names_[bad];
 }
 
 template class Optimizer<float>;

@@ -46,7 +46,7 @@ struct StepReport {
   double gradient_norm = 0;
   bool skipped = false;    // the norm was not finite: nothing was changed
   std::string bad_tensor;  // then: the first tensor in model order whose gradient is not finite,
-  int bad_rank = -1;       // and the lowest rank that holds such a gradient
+  int bad_rank = -1;       // and the lowest rank that computed it; -1 when only sums overflowed
 };
 
 // A piece of the flat buffers whose optimizer state this rank keeps: elements [flat_begin, +count)
@@ -60,8 +60,9 @@ struct Owned {
 template <typename T>
 class Optimizer {
  public:
+  // names: of all the model's parameters, in model order.
   Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOptions& options,
-            int total_parameters, kernels::Threads threads, Memory& memory);
+            std::vector<std::string> names, kernels::Threads threads, Memory& memory);
 
   // Tied copies, then data parallelism: afterwards gradients() hold the whole batch's (with ZeRO-1
   // in this rank's owned pieces only).
@@ -89,15 +90,17 @@ class Optimizer {
  private:
   [[nodiscard]] std::vector<double> square_sums() const;
   void find_bad(const std::vector<double>& sums, StepReport& report) const;
+  void note_bad_gradients();
   template <typename Body>
   void for_each_piece(Body&& body) const;
 
   Stage<T>& stage_;
   Parallel& parallel_;
   OptimizerOptions options_;
-  int total_parameters_;
+  std::vector<std::string> names_;
   kernels::Threads threads_;
   std::vector<Owned> owned_;
+  std::vector<bool> bad_before_sum_;  // [model parameters] not finite before data parallelism's sum
   T* first_moment_ = nullptr;
   T* second_moment_ = nullptr;
   std::int64_t steps_taken_ = 0;

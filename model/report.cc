@@ -35,7 +35,7 @@ void begin_at_zero(sched::Timeline& timeline) {
 // against.
 template <typename T>
 double measured_peak(Parallel& parallel, kernels::Threads threads) {
-  constexpr std::int64_t kSize = 512;
+  constexpr std::int64_t kSize = 384;
   std::vector<T> a(kSize * kSize, T{1});
   std::vector<T> b(kSize * kSize, T{1});
   std::vector<T> c(kSize * kSize);
@@ -43,7 +43,7 @@ double measured_peak(Parallel& parallel, kernels::Threads threads) {
       .m = kSize, .n = kSize, .k = kSize, .a_stride = kSize, .b_stride = kSize, .c_stride = kSize};
   double best = 0;
   parallel.world().barrier();
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < 4; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     kernels::gemm<T>(shape, T{1}, a.data(), b.data(), T{0}, c.data(), threads);
     const double seconds =

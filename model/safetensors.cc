@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -40,6 +41,22 @@ class Reader {
     const auto number = value.get<std::uint64_t>();
     if (number > static_cast<std::uint64_t>(kMaxCount)) return std::nullopt;
     return static_cast<std::int64_t>(number);
+  }
+
+  // The format's rule: the tensors cover the data part without holes or overlaps.
+  void check_cover(const SafetensorsIndex& index) const {
+    std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+    for (const auto& [name, entry] : index.tensors) ranges.emplace_back(entry.begin, entry.end);
+    std::sort(ranges.begin(), ranges.end());
+    std::int64_t at = 0;
+    for (const auto& [begin, end] : ranges) {
+      if (begin != at) fail(fmt::format("its tensors leave a hole or overlap at data byte {}", at));
+      at = end;
+    }
+    const std::int64_t data_bytes = index.file_bytes - index.data_begin;
+    if (at != data_bytes) {
+      fail(fmt::format("its tensors end at data byte {}, the file has {}", at, data_bytes));
+    }
   }
 
   TensorEntry entry(const std::string& name, const json& value, std::int64_t data_bytes) const {
@@ -124,6 +141,7 @@ SafetensorsIndex parse_safetensors(std::span<const std::byte> file, const std::s
     }
     index.tensors[name] = reader.entry(name, value, index.file_bytes - index.data_begin);
   }
+  reader.check_cover(index);
   return index;
 }
 

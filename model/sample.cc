@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "model/checkpoint.h"
+#include "model/decoder.h"
 #include "sched/base/check.h"
 #include "sched/base/error.h"
 #include "sched/base/philox.h"
@@ -66,30 +67,26 @@ void sample(const SampleOptions& options, kernels::Threads threads,
   const TrainingState state = read_state(paths);
   const Config& config = state.config;
   check(options, config);
-  const auto wanted = static_cast<std::int64_t>(options.prompt.size()) + options.tokens;
-  const std::int64_t time = std::min(config.max_time, wanted);
   Memory memory;
-  Stage<float> stage(config, {0, config.layers, true, true}, {}, nullptr, {1, time}, 1, 1, threads,
+  Stage<float> stage(config, {0, config.layers, true, true}, {}, nullptr, {1, 1}, 1, 1, threads,
                      memory);
   load_model(paths, state, stage);
+  Decoder<float> decoder(config, stage, threads);
 
   std::vector<std::int32_t> context = options.prompt;
-  const std::vector<std::int32_t> no_targets(static_cast<std::size_t>(time), -1);
   const Philox random(options.seed, kSamplePurpose);
+  std::size_t fed = 0;
   for (std::int64_t i = 0; i < options.tokens; ++i) {
-    if (static_cast<std::int64_t>(context.size()) > time) {
-      context.erase(context.begin(), context.end() - static_cast<std::ptrdiff_t>(
-                                                         std::max<std::int64_t>(1, time / 2)));
+    if (static_cast<std::int64_t>(context.size()) > config.max_time) {
+      const auto kept = static_cast<std::ptrdiff_t>(std::max<std::int64_t>(1, config.max_time / 2));
+      context.erase(context.begin(), context.end() - kept);
+      decoder.clear();
+      fed = 0;
     }
-    // Positions after the last one cannot reach it: attention is causal.
-    std::vector<std::int32_t> tokens = context;
-    tokens.resize(static_cast<std::size_t>(time), 0);
-    static_cast<void>(
-        stage.forward(0, {tokens.data(), no_targets.data()}, 0.0F, Stage<float>::Mode::kEvaluate));
-    const float* last =
-        stage.logits() + (static_cast<std::int64_t>(context.size()) - 1) * config.vocabulary;
+    const float* logits = nullptr;
+    while (fed < context.size()) logits = decoder.feed(context[fed++]);
     const std::int32_t token =
-        pick(last, config.vocabulary, options.temperature, options.top_k,
+        pick(logits, config.vocabulary, options.temperature, options.top_k,
              static_cast<double>(random.uniform(static_cast<std::uint64_t>(i))));
     context.push_back(token);
     on_token(token);

@@ -20,8 +20,8 @@ struct SampleOptions {
 };
 
 // Calls on_token for each sampled token; the same options give the same tokens. Once the context is
-// full it slides: the oldest half is dropped. Throws UsageError for options out of range, naming
-// the legal values.
+// full it slides: all but the newest half is dropped. Throws UsageError for options out of range,
+// naming the legal values.
 void sample(const SampleOptions& options, kernels::Threads threads,
             const std::function<void(std::int32_t)>& on_token);
 

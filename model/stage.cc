@@ -15,7 +15,6 @@ namespace sinew::model {
 
 namespace {
 constexpr std::size_t kBlockParameters = 12;
-constexpr double kNormEpsilon = 1e-5;
 }  // namespace
 
 template <typename T>
@@ -103,7 +102,7 @@ double Stage<T>::forward(int slot_index, const Microbatch& microbatch, T loss_sc
 template <typename T>
 void Stage<T>::embed(const Slot& slot, const Microbatch& microbatch) {
   const Parameter& table = parameter("wte.weight");
-  const T* positions = tensor_rank_.rank == 0 ? weights_ + parameter("wpe.weight").offset : nullptr;
+  const T* positions = tensor_rank_.rank == 0 ? weight("wpe.weight") : nullptr;
   kernels::embedding_forward<T>({.batch = block_shape_.batch,
                                  .time = block_shape_.time,
                                  .channels = block_shape_.channels,
@@ -121,7 +120,7 @@ double Stage<T>::head(const Slot& slot, const Microbatch& microbatch, T loss_sca
   const std::int64_t columns = logit_columns();
   const Parameter& norm_weight = parameter("ln_f.weight");
   const Parameter& norm_bias = parameter("ln_f.bias");
-  const T* table = weights_ + parameter("wte.weight").offset;
+  const T* table = weight("wte.weight");
   kernels::layer_norm_forward<T>({rows, c}, slot.x.back(), weights_ + norm_weight.offset,
                                  weights_ + norm_bias.offset, static_cast<T>(kNormEpsilon), norm_,
                                  mean_, rstd_, threads_);

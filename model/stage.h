@@ -47,6 +47,11 @@ class Stage {
         comm::Communicator* tensor, BatchShape batch, int slots, std::int64_t multiple,
         kernels::Threads threads, Memory& memory);
 
+  // A parameter of the two ends, by its name; the twelve of one of this stage's layers.
+  [[nodiscard]] const T* weight(const char* name) const {
+    return weights_ + parameter(name).offset;
+  }
+  [[nodiscard]] BlockWeights<const T> block_weights(std::size_t layer) const;
   [[nodiscard]] const FlatLayout& flat() const { return flat_; }
   [[nodiscard]] const std::vector<Parameter>& parameters() const { return flat_.parameters; }
   [[nodiscard]] T* weights() { return weights_; }
@@ -107,7 +112,6 @@ class Stage {
   };
 
   [[nodiscard]] const Parameter& parameter(const char* name) const;
-  [[nodiscard]] BlockWeights<const T> block_weights(std::size_t layer) const;
   [[nodiscard]] BlockWeights<T> block_gradients(std::size_t layer);
   void embed(const Slot& slot, const Microbatch& microbatch);
   double head(const Slot& slot, const Microbatch& microbatch, T loss_scale, Mode mode);

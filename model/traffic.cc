@@ -79,7 +79,8 @@ void Traffic::add_counters(const Parallel& parallel, int sign) {
     const comm::Counters& counters = communicator->counters();
     for (const auto& [op, pattern] : kCounted)
       at(group, pattern) += amount_of(counters.collective[static_cast<std::size_t>(op)], sign);
-    at(group, Pattern::kMessage) += amount_of(counters.send, sign);
+    const auto sent = sign * counters.send.sent_bytes;
+    at(group, Pattern::kMessage) += {sign * counters.send.calls, sent, static_cast<double>(sent)};
   }
 }
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <thread>
 
+#include "comm/wait.h"
 #include "model/agree.h"
 #include "model/checkpoint.h"
 #include "model/data.h"
@@ -28,16 +28,21 @@ using Clock = std::chrono::steady_clock;
 // drift before a run is lost.
 constexpr std::int64_t kTiedCheckSteps = 64;
 
+// Usable cores (affinity, quota) over the ranks of the run, all of which are on this host.
 kernels::Threads choose_threads(int wanted, int world, std::unique_ptr<kernels::ThreadPool>& pool) {
   int count = wanted;
-  if (count == 0)
-    count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / world);
+  if (count == 0) {
+    const comm::Cores cores = comm::usable_cores();
+    count = std::max(1, comm::count_cores(&cores, 1) / world);
+  }
   if (count > 1) pool = std::make_unique<kernels::ThreadPool>(count);
   return {.count = count, .pool = pool.get()};
 }
 
-int total_parameters(const Config& config) {
-  return static_cast<int>(whole_parameters(config).size());
+std::vector<std::string> parameter_names(const Config& config) {
+  std::vector<std::string> names;
+  for (const Parameter& p : whole_parameters(config)) names.push_back(p.name);
+  return names;
 }
 
 template <typename T>
@@ -52,8 +57,8 @@ class TrainerOf final : public Trainer {
                Runner<T>::slots_needed(plan.schedule, parallel_.coordinates().pp),
                Optimizer<T>::multiple(plan.options.zero, plan.options.dp), threads_, memory_),
         runner_(plan_.schedule, stage_, parallel_, memory_),
-        optimizer_(stage_, parallel_, optimizer_options(plan.options),
-                   total_parameters(plan.config), threads_, memory_),
+        optimizer_(stage_, parallel_, optimizer_options(plan.options), parameter_names(plan.config),
+                   threads_, memory_),
         rate_{plan.options.lr, plan.options.min_lr, plan.options.warmup, plan.options.steps} {
     const TrainOptions& o = plan_.options;
     if (!o.data.empty()) agree(world, [&] { open_data(); });
@@ -214,8 +219,10 @@ StepMetrics TrainerOf<T>::run_step(const std::vector<std::int32_t>& tokens,
   metrics.tokens_per_s = static_cast<double>(plan_.options.batch * plan_.options.seq) / seconds;
   metrics.skipped = report.skipped;
   if (report.skipped) {
-    metrics.note = fmt::format("step skipped: the gradient of {} is not finite (first on rank {})",
-                               report.bad_tensor, report.bad_rank);
+    metrics.note =
+        fmt::format("step skipped: the gradient of {} is not finite ({})", report.bad_tensor,
+                    report.bad_rank < 0 ? "the sum over ranks overflowed"
+                                        : fmt::format("rank {}", report.bad_rank));
   }
   if (step_ % kTiedCheckSteps == 0) check_tied_copies();
   return metrics;

@@ -1,0 +1,268 @@
+// Checkpoints: resume in the same layout is bit-equal, any layout opens them, damage is one line.
+#include "model/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <mutex>
+
+#include "model/safetensors.h"
+#include "tests/model/support.h"
+
+namespace sinew::model {
+namespace {
+
+namespace fs = std::filesystem;
+using test::ScratchDirectory;
+
+TrainOptions base_options(const ScratchDirectory& directory) {
+  TrainOptions options;
+  options.model = test::write_model(directory, {.layers = 2, .heads = 2, .channels = 16});
+  options.data = test::write_text_data(directory);
+  options.batch = 4;
+  options.steps = 6;
+  options.warmup = 2;
+  options.threads = 1;
+  return options;
+}
+
+struct Result {
+  std::vector<double> losses;
+  Trainer::Tensors weights;
+};
+
+// Trains to `until` steps, then saves to `directory` unless it is empty.
+Result train(const TrainOptions& options, int world, std::int64_t until,
+             const std::string& directory) {
+  Result result;
+  std::mutex mutex;
+  test::run_ranks(world, [&](comm::Communicator& ranks) {
+    const auto trainer = Trainer::create(make_plan(options, world), ranks);
+    Result own;
+    while (trainer->steps_done() < until) own.losses.push_back(trainer->step().loss);
+    own.weights = trainer->gather_weights();
+    if (!directory.empty()) trainer->save(directory);
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (ranks.rank() == 0) result = own;
+  });
+  return result;
+}
+
+struct Split {
+  int tp;
+  int pp;
+  int dp;
+  int zero;
+  [[nodiscard]] int world() const { return tp * pp * dp; }
+};
+
+void apply(const Split& split, TrainOptions& options) {
+  options.tp = split.tp;
+  options.pp = split.pp;
+  options.dp = split.dp;
+  options.zero = split.zero;
+}
+
+TEST(Checkpoint, ResumeIsBitEqualInTheSameLayoutAndCloseInEveryOther) {
+  const ScratchDirectory directory;
+  const std::vector<Split> splits = {{1, 1, 1, 0}, {2, 1, 1, 0}, {1, 2, 1, 0},
+                                     {1, 1, 2, 1}, {2, 1, 2, 1}, {1, 2, 2, 0}};
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    TrainOptions options = base_options(directory);
+    apply(splits[i], options);
+    const std::string saved = directory.path("run" + std::to_string(i));
+    const Result whole = train(options, splits[i].world(), 6, "");
+    static_cast<void>(train(options, splits[i].world(), 3, saved));
+    options.resume = saved;
+    const Result same = train(options, splits[i].world(), 6, "");
+    ASSERT_EQ(same.losses.size(), 3U);
+    for (std::size_t k = 0; k < 3; ++k) EXPECT_EQ(same.losses[k], whole.losses[3 + k]);
+    EXPECT_EQ(same.weights, whole.weights) << "layout " << i;
+    for (const Split& other : splits) {
+      apply(other, options);
+      const Result resumed = train(options, other.world(), 6, "");
+      for (std::size_t k = 0; k < 3; ++k)
+        EXPECT_NEAR(resumed.losses[k], whole.losses[3 + k], 1e-5 * whole.losses[3 + k]);
+    }
+  }
+}
+
+// A file that all layouts write alike: the bytes do not say who wrote them.
+TEST(Checkpoint, LayoutsThatTrainTheSameBitsWriteTheSameFiles) {
+  const ScratchDirectory directory;
+  std::vector<std::string> files;
+  for (const Split& split : {Split{1, 1, 1, 0}, Split{1, 2, 1, 0}}) {
+    TrainOptions options = base_options(directory);
+    apply(split, options);
+    options.microbatches = 2;
+    const std::string saved = directory.path("pp" + std::to_string(split.pp));
+    static_cast<void>(train(options, split.world(), 2, saved));
+    const CheckpointPaths paths = find_checkpoint(saved);
+    files.push_back(test::read_file(paths.model) + test::read_file(paths.optimizer) +
+                    test::read_file(paths.state));
+  }
+  EXPECT_EQ(files[0], files[1]);
+}
+
+TEST(Checkpoint, TheNewestSavedIsResumedFromAndUnfinishedOnesAreIgnored) {
+  const ScratchDirectory directory;
+  const TrainOptions options = base_options(directory);
+  const std::string run = directory.path("run");
+  static_cast<void>(train(options, 1, 5, run));
+  // What a killed save leaves behind.
+  fs::create_directories(run + "/step-00000099.partial");
+  EXPECT_EQ(read_state(find_checkpoint(run)).step, 5);
+  // A new run into the same directory: its checkpoint is the newest although its step is lower.
+  static_cast<void>(train(options, 1, 2, run));
+  EXPECT_EQ(read_state(find_checkpoint(run)).step, 2);
+  EXPECT_EQ(read_state(find_checkpoint(run + "/step-00000005")).step, 5);
+  // Without `latest`, the highest.
+  fs::remove(run + "/latest");
+  EXPECT_EQ(read_state(find_checkpoint(run)).step, 5);
+}
+
+TEST(Checkpoint, SavingTheSameStepAgainReplacesItAndLeavesNothingBehind) {
+  const ScratchDirectory directory;
+  TrainOptions options = base_options(directory);
+  const std::string run = directory.path("run");
+  static_cast<void>(train(options, 1, 2, run));
+  const std::string before = test::read_file(find_checkpoint(run).model);
+  options.seed = 5;
+  static_cast<void>(train(options, 2, 2, run));
+  EXPECT_NE(test::read_file(find_checkpoint(run).model), before);
+  EXPECT_EQ(read_state(find_checkpoint(run)).seed, 5U);
+  for (const auto& entry : fs::recursive_directory_iterator(run))
+    EXPECT_EQ(entry.path().string().find("partial"), std::string::npos) << entry.path();
+}
+
+TEST(Checkpoint, WhereNothingCanBeWrittenEveryRankSaysSo) {
+  const ScratchDirectory directory;
+  const TrainOptions options = base_options(directory);
+  const std::string file = directory.write("file", "");
+  int failed = 0;
+  std::mutex mutex;
+  test::run_ranks(2, [&](comm::Communicator& ranks) {
+    const auto trainer = Trainer::create(make_plan(options, 2), ranks);
+    try {
+      trainer->save(file + "/below");
+    } catch (const Error&) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      ++failed;
+    }
+    static_cast<void>(trainer->step());  // the run can go on
+  });
+  EXPECT_EQ(failed, 2);
+}
+
+TEST(Checkpoint, DamageIsOneLineOnEveryRank) {
+  const ScratchDirectory directory;
+  TrainOptions options = base_options(directory);
+  const std::string run = directory.path("run");
+  EXPECT_THROW(static_cast<void>(find_checkpoint(run)), UsageError);
+  static_cast<void>(train(options, 1, 1, run));
+  const CheckpointPaths paths = find_checkpoint(run);
+  options.resume = run;
+
+  const auto refusal = [&] {
+    return test::usage_error_of([&] { static_cast<void>(train(options, 2, 2, "")); });
+  };
+  EXPECT_EQ(refusal(), "");
+  const auto expect_refused = [&](const std::string& path, const std::string& content,
+                                  const std::string& part) {
+    const std::string good = test::read_file(path);
+    std::ofstream(path, std::ios::binary) << content;
+    const std::string message = refusal();
+    EXPECT_NE(message.find(part), std::string::npos) << path << ": '" << message << "'";
+    std::ofstream(path, std::ios::binary) << good;
+  };
+  expect_refused(paths.model, "", "shorter than");
+  expect_refused(paths.model, std::string(8, '\xff') + "{}", "header of");
+  expect_refused(paths.model, std::string("\x02\0\0\0\0\0\0\0{}", 10), "no tensor");
+  expect_refused(paths.state, "{\"step\": -1}", "damaged");
+  expect_refused(paths.state, "not json", "damaged");
+  for (const std::string& path : {paths.model, paths.optimizer}) {
+    const std::string good = test::read_file(path);
+    expect_refused(path, good.substr(0, good.size() - 1), "data");
+    // One bit anywhere in the data.
+    for (const std::size_t from_end : {1U, 777U, 5000U}) {
+      std::string flipped = good;
+      flipped[flipped.size() - from_end] ^= 4;
+      expect_refused(path, flipped, "fingerprint");
+    }
+  }
+  fs::remove(paths.optimizer);
+  EXPECT_NE(refusal().find("is missing"), std::string::npos);
+}
+
+TEST(Checkpoint, AnotherModelOrSeedIsRefused) {
+  const ScratchDirectory directory;
+  TrainOptions options = base_options(directory);
+  const std::string run = directory.path("run");
+  static_cast<void>(train(options, 1, 1, run));
+  options.resume = run;
+  const auto refusal = [&] {
+    return test::usage_error_of([&] { static_cast<void>(train(options, 1, 2, "")); });
+  };
+  options.seed = 8;
+  EXPECT_NE(refusal().find("seed 1234, not 8"), std::string::npos);
+  options.seed = 1234;
+  options.model = test::write_model(directory, {.layers = 3, .heads = 2, .channels = 16});
+  EXPECT_NE(refusal().find("holds model"), std::string::npos);
+}
+
+TEST(State, SurvivesBeingWrittenAndRead) {
+  TrainingState state;
+  state.step = 7;
+  state.optimizer_steps = 6;
+  state.sequences = std::int64_t{1} << 40;
+  state.seed = ~std::uint64_t{0};
+  state.config = load_config("byte-tiny");
+  state.dtype = "f32";
+  state.fingerprints = {{"a", 0}, {"b", ~std::uint64_t{0}}};
+  EXPECT_EQ(parse_state(print_state(state), "here"), state);
+}
+
+// Weights of other programs: Hugging Face's optional prefix, and 16-bit types.
+TEST(LoadWeights, AcceptsThePrefixAndConvertsAndNamesWhatIsMissing) {
+  const ScratchDirectory directory;
+  const Config config{"test", 1, 1, 4, 3, 2};
+  const auto write = [&](const std::string& prefix, DType dtype, const std::string& left_out) {
+    std::vector<NamedTensor> tensors;
+    std::string data;
+    for (const Parameter& p : whole_parameters(config)) {
+      if (p.name == left_out) continue;
+      tensors.push_back({prefix + p.name, {.dtype = dtype, .shape = p.shape}});
+      for (std::int64_t i = 0; i < p.slice.logical_count(); ++i) {
+        const auto value = static_cast<float>(i % 7) * 0.5F;  // exact in every type
+        const bf16 narrow = to_bf16(value);
+        data.append(dtype == DType::kBf16 ? reinterpret_cast<const char*>(&narrow)
+                                          : reinterpret_cast<const char*>(&value),
+                    size_of(dtype));
+      }
+    }
+    return directory.write("weights.safetensors", make_safetensors_header(tensors, {}) + data);
+  };
+  Memory memory;
+  Stage<double> stage(config, {0, 1, true, true}, {}, nullptr, {1, 1}, 1, 1, {}, memory);
+  for (const char* prefix : {"", "transformer."}) {
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      std::fill_n(stage.weights(), stage.count(), -1.0);
+      load_weights(write(prefix, dtype, ""), stage);
+      for (const Parameter& p : stage.parameters()) {
+        for (std::int64_t i = 0; i < p.slice.local_count(); ++i)
+          ASSERT_EQ(stage.weights()[p.offset + i], static_cast<double>(i % 7) * 0.5);
+      }
+    }
+  }
+  const std::string missing =
+      test::usage_error_of([&] { load_weights(write("", DType::kF32, "h.0.ln_2.bias"), stage); });
+  EXPECT_NE(missing.find("no tensor 'h.0.ln_2.bias'"), std::string::npos);
+  const Config wider{"test", 1, 1, 8, 3, 2};
+  Stage<double> other(wider, {0, 1, true, true}, {}, nullptr, {1, 1}, 1, 1, {}, memory);
+  const std::string shape =
+      test::usage_error_of([&] { load_weights(write("", DType::kF32, ""), other); });
+  EXPECT_NE(shape.find("has shape [3, 4]; the model needs [3, 8]"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sinew::model

@@ -1,0 +1,142 @@
+// Model shapes and training plans: every illegal input is one line that names the value and what is
+// legal.
+#include "model/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "model/layout.h"
+#include "model/trainer.h"
+#include "sched/base/error.h"
+#include "tests/model/support.h"
+
+namespace sinew::model {
+namespace {
+
+TEST(Config, ParameterCountsAreTheKnownOnes) {
+  EXPECT_EQ(load_config("gpt2-124m").parameters(), 124439808);
+  EXPECT_EQ(load_config("gpt2-350m").parameters(), 354823168);
+  EXPECT_EQ(load_config("gpt2-774m").parameters(), 774030080);
+  EXPECT_EQ(load_config("gpt2-1558m").parameters(), 1557611200);
+}
+
+TEST(Config, EveryNamedModelIsLegalAndSurvivesJson) {
+  for (const Config& config : named_configs()) {
+    validate(config);
+    EXPECT_EQ(parse_config(to_json(config), "here"), config);
+  }
+}
+
+TEST(Config, StageParametersAddUpToTheFormulaForEverySplit) {
+  const Config config = load_config("byte-small");
+  for (const int tp : {1, 2, 4}) {
+    for (const int pp : {1, 2, 3, 4}) {
+      std::int64_t count = 0;
+      for (int stage = 0; stage < pp; ++stage) {
+        for (int rank = 0; rank < tp; ++rank) {
+          for (const Parameter& p :
+               flat_layout(config, stage_shape(config, pp, stage), {rank, tp}).parameters) {
+            if (holds_for_all(p, {.tp = rank, .cp = 0, .pp = stage, .dp = 0}))
+              count += p.slice.local_count();
+          }
+        }
+      }
+      EXPECT_EQ(count, config.parameters()) << "tp " << tp << " pp " << pp;
+    }
+  }
+}
+
+TEST(Config, BadJsonNamesTheFault) {
+  for (const char* bad :
+       {"", "[]", "{\"layers\": 1}", "{\"layers\": \"2\"}", "{\"layers\": -1}", "{\"layer\": 1}",
+        "{\"layers\": 1e3}", "{\"layers\": 99999999999999999999}", "{\"name\": 3}",
+        "{\"layers\":1,\"heads\":3,\"channels\":16,\"vocabulary\":5,\"max_time\":4}"}) {
+    EXPECT_THROW((void)parse_config(bad, "here"), UsageError) << bad;
+  }
+  EXPECT_THROW((void)load_config("gpt3"), UsageError);
+  EXPECT_THROW((void)load_config("/no/such.json"), UsageError);
+}
+
+std::string refusal(const std::function<void(TrainOptions&)>& change, int world = 1) {
+  TrainOptions options;
+  change(options);
+  return test::usage_error_of([&] { static_cast<void>(make_plan(options, world)); });
+}
+
+struct Refused {
+  const char* what;
+  std::function<void(TrainOptions&)> change;
+  int world;
+  const char* message;  // part of it
+};
+
+TEST(Plan, EveryFaultIsOneLineThatNamesTheValueAndTheLegalOnes) {
+  const std::vector<Refused> table = {
+      {"tp", [](auto& o) { o.tp = 3; }, 3, "tp 3 does not divide the 4 heads; legal tp: 1, 2, 4"},
+      {"pp", [](auto& o) { o.pp = 5; }, 5, "legal pp: 1 to 4"},
+      {"batch", [](auto& o) { o.batch = 7; }, 2, "batch 7 is not a multiple of dp 2"},
+      {"batch", [](auto& o) { o.batch = 0; }, 1, "batch 0; legal values: 1 to"},
+      {"batch", [](auto& o) { o.batch = std::int64_t{1} << 40; }, 1, "legal values: 1 to"},
+      {"microbatches", [](auto& o) { o.microbatches = 3; }, 1, "legal microbatches: 1, 2, 4, 8"},
+      {"microbatches", [](auto& o) { o.microbatches = -1; }, 1, "microbatches -1; legal values"},
+      {"ranks", [](auto& o) { o.tp = 2; }, 3, "3"},
+      {"ranks", [](auto& o) { o.tp = 2, o.pp = 2, o.dp = 2; }, 4, "4 ranks"},
+      {"seq", [](auto& o) { o.seq = 257; }, 1, "256 positions"},
+      {"seq", [](auto& o) { o.seq = -1; }, 1, "seq -1; legal values"},
+      {"dtype", [](auto& o) { o.dtype = "f16"; }, 1, "dtype 'f16'; legal values: f32, f64"},
+      {"schedule", [](auto& o) { o.schedule = "2f2b"; }, 1, "legal values: gpipe, 1f1b"},
+      {"schedule", [](auto& o) { o.schedule = "zb-h1"; }, 1, "legal values: gpipe, 1f1b"},
+      {"zero", [](auto& o) { o.zero = 4; }, 1, "zero 4; legal values: 0, 1"},
+      {"cp", [](auto& o) { o.cp = 2; }, 2, "cp 2; legal values: 1"},
+      {"dropout", [](auto& o) { o.dropout = 0.1; }, 1, "dropout 0.1; legal values: 0"},
+      {"recompute", [](auto& o) { o.recompute = "full"; }, 1, "legal values: none"},
+      {"order", [](auto& o) { o.order = "tp,dp,xx"; }, 1, "xx"},
+      {"lr", [](auto& o) { o.lr = -1; }, 1, "lr -1; legal values"},
+      {"lr", [](auto& o) { o.lr = NAN; }, 1, "lr nan; legal values"},
+      {"min_lr", [](auto& o) { o.min_lr = 1; }, 1, "min_lr 1 is above lr"},
+      {"beta1", [](auto& o) { o.beta1 = 1; }, 1, "beta1 1; legal values"},
+      {"beta2", [](auto& o) { o.beta2 = -0.5; }, 1, "beta2 -0.5; legal values"},
+      {"eps", [](auto& o) { o.eps = 0; }, 1, "eps 0; legal values"},
+      {"clip", [](auto& o) { o.clip = -1; }, 1, "clip -1; legal values"},
+      {"weight_decay", [](auto& o) { o.weight_decay = -1; }, 1, "weight_decay -1; legal values"},
+      {"steps", [](auto& o) { o.steps = -1; }, 1, "steps -1; legal values"},
+      {"warmup", [](auto& o) { o.warmup = -1; }, 1, "warmup -1; legal values"},
+      {"threads", [](auto& o) { o.threads = -1; }, 1, "threads -1; legal values"},
+      {"save_every", [](auto& o) { o.save_every = -1; }, 1, "save_every -1; legal values"},
+      {"eval_every", [](auto& o) { o.eval_every = -1; }, 1, "eval_every -1; legal values"},
+      {"eval_windows", [](auto& o) { o.eval_windows = 0; }, 1, "eval_windows 0; legal values"},
+      {"validation", [](auto& o) { o.validation_fraction = 1; }, 1, "validation_fraction 1; legal"},
+      {"init", [](auto& o) { o.init = "a", o.resume = "b"; }, 1, "exclude each other"},
+      {"model", [](auto& o) { o.model = "gpt5"; }, 1, "byte-tiny"},
+  };
+  for (const Refused& row : table) {
+    const std::string message = refusal(row.change, row.world);
+    EXPECT_NE(message.find(row.message), std::string::npos) << row.what << ": '" << message << "'";
+  }
+}
+
+TEST(Plan, DefaultsAreFilledIn) {
+  TrainOptions options;
+  options.pp = 2;
+  options.batch = 16;
+  const TrainPlan plan = make_plan(options, 4);
+  EXPECT_EQ(plan.options.dp, 2);
+  EXPECT_EQ(plan.options.microbatches, 4);
+  EXPECT_EQ(plan.microbatch.batch, 2);
+  EXPECT_EQ(plan.options.seq, plan.config.max_time);
+  EXPECT_EQ(plan.options.min_lr, options.lr / 10);
+}
+
+TEST(Plan, AnyOrderOfTheAxesIsLegal) {
+  for (const char* order : {"tp,cp,pp,dp", "dp,pp,tp,cp", "pp,tp,dp,cp"}) {
+    TrainOptions options;
+    options.tp = options.pp = 2;
+    options.order = order;
+    EXPECT_EQ(make_plan(options, 8).grid.order(), order);
+  }
+}
+
+}  // namespace
+}  // namespace sinew::model

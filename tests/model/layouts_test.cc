@@ -1,0 +1,141 @@
+// The layout law over threads: every TP x PP x DP x ZeRO layout trains the one-rank model.
+#include "model/layouts.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "tests/model/support.h"
+
+namespace sinew::model {
+namespace {
+
+// 24 heads so that 3 and 6 ranks can share them, a vocabulary that no number of ranks divides, and
+// a batch that up to 8 replicas share.
+TrainOptions base_options(const test::ScratchDirectory& directory, const std::string& dtype) {
+  TrainOptions options;
+  options.model = test::write_model(
+      directory, {.layers = 4, .heads = 24, .channels = 48, .vocabulary = 53, .max_time = 6});
+  options.dtype = dtype;
+  options.batch = 24;
+  options.seq = 5;
+  options.lr = 3e-3;
+  options.clip = 0.5;  // active: the first norm is larger
+  options.threads = 1;
+  options.seed = 77;
+  return options;
+}
+
+LayoutRun run_on_threads(const TrainOptions& options, int world, int steps) {
+  LayoutRun result;
+  std::mutex mutex;
+  test::run_ranks(world, [&](comm::Communicator& communicator) {
+    const TrainPlan plan = make_plan(options, world);
+    const LayoutRun run = run_layout(plan, communicator, make_batch(plan, 5), steps);
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (communicator.rank() == 0) result = run;
+  });
+  return result;
+}
+
+struct Law {
+  const char* dtype;
+  int world;
+};
+
+class LayoutLaw : public testing::TestWithParam<Law> {};
+
+TEST_P(LayoutLaw, EveryLayoutTrainsTheModelOfOneRank) {
+  const auto [dtype, world] = GetParam();
+  const test::ScratchDirectory directory;
+  const TrainOptions base = base_options(directory, dtype);
+  TrainOptions single = base;
+  single.microbatches = 1;
+  const LayoutRun reference = run_on_threads(single, 1, 2);
+  EXPECT_GT(reference.norms.front(), base.clip);
+  const std::vector<TrainOptions> layouts = enumerate_layouts(
+      base, world, world == 8 ? std::vector<std::int64_t>{3} : std::vector<std::int64_t>{1, 3});
+  ASSERT_FALSE(layouts.empty());
+  for (const TrainOptions& options : layouts) {
+    const LayoutError error = compare_runs(reference, run_on_threads(options, world, 2));
+    EXPECT_LE(error.largest(), layout_bound(dtype))
+        << name_of(options) << ", worst " << error.worst_tensor;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, LayoutLaw,
+                         testing::Values(Law{"f64", 1}, Law{"f64", 2}, Law{"f64", 3}, Law{"f64", 4},
+                                         Law{"f64", 6}, Law{"f64", 8}, Law{"f32", 2}, Law{"f32", 4},
+                                         Law{"f32", 8}),
+                         [](const auto& law) {
+                           return std::string(law.param.dtype) + "_" +
+                                  std::to_string(law.param.world);
+                         });
+
+// The same tensor and data split and the same number of microbatches: whatever the pipeline does,
+// the same bits.
+TEST(Layouts, ThoseThatDifferOnlyInThePipelineAgreeBitForBit) {
+  const test::ScratchDirectory directory;
+  TrainOptions options = base_options(directory, "f32");
+  struct Split {
+    int tp;
+    int dp;
+    int zero;
+  };
+  for (const Split split : {Split{1, 2, 1}, Split{1, 3, 1}, Split{3, 1, 0}, Split{2, 2, 0},
+                            Split{2, 2, 1}, Split{1, 5, 1}}) {
+    options.tp = split.tp;
+    options.dp = split.dp;
+    options.zero = split.zero;
+    options.batch = 12 * split.dp;
+    options.microbatches = 3;
+    LayoutRun first;
+    for (int pp = 1; pp <= 4; ++pp) {
+      for (const char* schedule : {"gpipe", "1f1b"}) {
+        options.pp = pp;
+        options.schedule = schedule;
+        const LayoutRun run = run_on_threads(options, split.tp * pp * split.dp, 2);
+        if (first.losses.empty()) first = run;
+        const LayoutError error = compare_runs(first, run);
+        EXPECT_TRUE(error.bits_equal) << name_of(options) << " differs by " << error.largest()
+                                      << " in " << error.worst_tensor;
+      }
+    }
+  }
+}
+
+// The order of the axes places ranks; it changes no number.
+TEST(Layouts, TheOrderOfTheAxesChangesNoBit) {
+  const test::ScratchDirectory directory;
+  TrainOptions options = base_options(directory, "f32");
+  options.tp = options.pp = options.dp = 2;
+  options.zero = 1;
+  LayoutRun first;
+  for (const char* order : {"tp,cp,pp,dp", "dp,pp,tp,cp", "pp,dp,cp,tp"}) {
+    options.order = order;
+    const LayoutRun run = run_on_threads(options, 8, 2);
+    if (first.losses.empty()) first = run;
+    EXPECT_TRUE(compare_runs(first, run).bits_equal) << order;
+  }
+}
+
+// A comparison that cannot fail proves nothing: a wrong weight, a NaN and a missing factor must
+// show.
+TEST(LayoutErrors, DamageShows) {
+  LayoutRun a;
+  a.losses = {1.0};
+  a.norms = {2.0};
+  a.gradients["w"] = {1.0, 2.0};
+  a.weights["w"] = {1.0, 2.0};
+  LayoutRun b = a;
+  EXPECT_TRUE(compare_runs(a, b).bits_equal);
+  b.gradients["w"][1] = 2.0 + 1e-9;
+  EXPECT_GT(compare_runs(a, b).largest(), layout_bound("f64"));
+  EXPECT_FALSE(compare_runs(a, b).bits_equal);
+  b.gradients["w"][1] = std::nan("");
+  EXPECT_GT(compare_runs(a, b).largest(), 1.0);
+}
+
+}  // namespace
+}  // namespace sinew::model

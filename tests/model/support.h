@@ -1,0 +1,96 @@
+// What the tests of model/ share: a scratch directory, small models, and training runs on threads.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <mutex>
+#include <string>
+
+#include "comm/communicator.h"
+#include "model/trainer.h"
+#include "sched/base/check.h"
+#include "sched/base/error.h"
+
+namespace sinew::model::test {
+
+// A directory of this process, removed with its contents.
+class ScratchDirectory {
+ public:
+  ScratchDirectory() {
+    std::string pattern = std::filesystem::temp_directory_path() / "sinew-test-XXXXXX";
+    CHECK(::mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  ~ScratchDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+
+  [[nodiscard]] std::string path(const std::string& name = "") const {
+    return name.empty() ? path_.string() : (path_ / name).string();
+  }
+  // Writes a file and returns its path.
+  std::string write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path(name), std::ios::binary) << bytes;
+    return path(name);
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Runs body on `world` threads of this process, each one rank; what a rank throws is thrown here.
+inline void run_ranks(int world, const std::function<void(comm::Communicator&)>& body) {
+  comm::Communicator::run_threads(world, {.transport = "local", .timeout_s = 60}, body);
+}
+
+// A model file of these sizes; returns its path.
+struct ModelSize {
+  int layers = 2;
+  int heads = 2;
+  int channels = 16;
+  int vocabulary = 256;
+  int max_time = 16;
+};
+inline std::string write_model(const ScratchDirectory& directory, const ModelSize& size) {
+  return directory.write("model.json", "{\"layers\": " + std::to_string(size.layers) +
+                                           ", \"heads\": " + std::to_string(size.heads) +
+                                           ", \"channels\": " + std::to_string(size.channels) +
+                                           ", \"vocabulary\": " + std::to_string(size.vocabulary) +
+                                           ", \"max_time\": " + std::to_string(size.max_time) +
+                                           "}");
+}
+
+// Some text to train on.
+inline std::string write_text_data(const ScratchDirectory& directory) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * 37 % 101) + "\n";
+  return directory.write("data.txt", text);
+}
+
+// The message of the UsageError that `body` must throw; "" when it throws none. Every such message
+// is one line.
+inline std::string usage_error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UsageError& error) {
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace sinew::model::test
