@@ -2,14 +2,30 @@
 // backward. Milakov and Gimelshein 2018; Dao et al., FlashAttention, 2022.
 //
 // q, k, v, o and their gradients are views: element (b, t, h, d) of x lies at x + b*x.batch_stride
-// + t*x.time_stride + h*head_dim + d, so that a fused QKV matrix [B, T, 3*H*D] needs no copy. lse:
-// [B, H, T], the log of the sum of exponentials of the scaled scores of a row. scale =
-// 1/sqrt(head_dim). Query t sees keys 0..t. kv_heads divides heads (grouped-query attention).
+// + t*x.time_stride + h*head_dim + d, so that a fused QKV matrix [B, T, 3*H*D] needs no copy.
+// Outputs must not overlap inputs. lse: [B, H, T], the natural log of the sum of exponentials of
+// the scaled scores of a row. scale = 1/sqrt(head_dim). kv_heads divides heads (grouped-query
+// attention): query head h reads key-value head h / (heads / kv_heads).
+//
+// Query t sees keys 0..t, or what a KeySpan says. A NaN or infinity in a query spoils its own row;
+// in a key or value, at least the queries that see it, at most also others near the diagonal.
+//
+// Cost, causal: forward 2 B H T^2 D flops, backward 5 B H T^2 D, of which the kernels compute
+// little more than that; the softmax adds T^2/2 exponentials to each. Extra memory: O(T * head_dim)
+// per thread, whatever T. Error: relative to |P||V| a row's o errs by about (T + 12) u to first
+// order: T roundings of the sums, 12 of the scores' exponentials when |score| <= 8 (a score's
+// absolute error becomes its weight's relative error).
+//
+// Threads share out the (batch, key-value head) pairs; every thread count gives the same bits.
+// T is float or double; double is the reference mode and runs the plain version.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
+#include "kernels/cpu.h"
 #include "kernels/threads.h"
+#include "sched/base/partition.h"
 
 namespace sinew::kernels {
 
@@ -33,11 +49,61 @@ void attention_forward(const AttentionShape& shape, HeadView<const T> q, HeadVie
                        HeadView<const T> v, HeadView<T> o, T* lse, Threads threads = {});
 
 // Writes (not accumulates) d_q, d_k, d_v. Needs o and lse of the forward pass.
-// Extra memory: O(T * head_dim) per thread, whatever T.
 template <typename T>
 void attention_backward(const AttentionShape& shape, HeadView<const T> q, HeadView<const T> k,
                         HeadView<const T> v, HeadView<const T> o, const T* lse,
                         HeadView<const T> d_o, HeadView<T> d_q, HeadView<T> d_k, HeadView<T> d_v,
                         Threads threads = {});
+
+// The partial form, for attention over a sequence whose keys are spread over ranks (ring
+// attention). k and v hold `time` keys; query t (of shape.time) sees key s iff s <= t + diagonal.
+// For a query block that starts at global position i and a key block at j, diagonal = i - j; time
+// or more means every key, -shape.time or less means none.
+struct KeySpan {
+  std::int64_t time = 0;
+  std::int64_t diagonal = 0;
+};
+
+// o and lse hold the result over the keys of earlier calls and afterwards over these keys too, in
+// any order of the blocks: o = sum of o_i exp(lse_i - lse), lse = log sum exp(lse_i). Before the
+// first call o is 0 and lse is -infinity; a query that has seen no key keeps these values.
+template <typename T>
+void attention_forward_partial(const AttentionShape& shape, KeySpan keys, HeadView<const T> q,
+                               HeadView<const T> k, HeadView<const T> v, HeadView<T> o, T* lse,
+                               Threads threads = {});
+
+// Adds the gradients through these keys to d_q [B, shape.time], d_k and d_v [B, keys.time]. lse is
+// the final one, over all keys; row_dot: [B, H, T] from attention_row_dot with the final o.
+template <typename T>
+void attention_backward_partial(const AttentionShape& shape, KeySpan keys, HeadView<const T> q,
+                                HeadView<const T> k, HeadView<const T> v, const T* lse,
+                                const T* row_dot, HeadView<const T> d_o, HeadView<T> d_q,
+                                HeadView<T> d_k, HeadView<T> d_v, Threads threads = {});
+
+// row_dot[b, h, t] = sum over d of o d_o.
+template <typename T>
+void attention_row_dot(const AttentionShape& shape, HeadView<const T> o, HeadView<const T> d_o,
+                       T* row_dot, Threads threads = {});
+
+// What one version provides; see registry.h. Runs on the calling thread over the given range of
+// (batch, key-value head) pairs, numbered b * kv_heads + kv_head. forward and backward accumulate
+// as the partial form does.
+template <typename T>
+struct AttentionFunctions {
+  static constexpr std::string_view kOperation = "attention";
+  using Element = T;
+  void (*forward)(const AttentionShape& shape, KeySpan keys, Part pairs, HeadView<const T> q,
+                  HeadView<const T> k, HeadView<const T> v, HeadView<T> o, T* lse);
+  void (*backward)(const AttentionShape& shape, KeySpan keys, Part pairs, HeadView<const T> q,
+                   HeadView<const T> k, HeadView<const T> v, const T* lse, const T* row_dot,
+                   HeadView<const T> d_o, HeadView<T> d_q, HeadView<T> d_k, HeadView<T> d_v);
+  void (*row_dot)(const AttentionShape& shape, Part pairs, HeadView<const T> o,
+                  HeadView<const T> d_o, T* row_dot);
+};
+
+template <typename T>
+[[nodiscard]] const AttentionFunctions<T>& attention_plain();
+// Null where this build has no kernels for `isa`.
+[[nodiscard]] const AttentionFunctions<float>* attention_blocked_f32(Isa isa);
 
 }  // namespace sinew::kernels

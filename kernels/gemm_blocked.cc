@@ -1,29 +1,12 @@
 #include "kernels/gemm_blocked.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
 
+#include "kernels/scratch.h"
 #include "sched/base/partition.h"
 
 namespace sinew::kernels {
 namespace {
-
-struct Free {
-  void operator()(float* memory) const { std::free(memory); }
-};
-using Scratch = std::unique_ptr<float, Free>;
-
-// malloc keeps freed blocks of this size after the first call, so this costs no page faults in a
-// training loop.
-Scratch allocate(std::int64_t count) {
-  constexpr std::size_t kLine = 64;
-  const std::size_t size_bytes = (static_cast<std::size_t>(count) * 4 + kLine) / kLine * kLine;
-  auto* memory = static_cast<float*>(std::aligned_alloc(kLine, size_bytes));
-  if (memory == nullptr) throw std::bad_alloc();
-  return Scratch(memory);
-}
 
 constexpr std::int64_t ceil_divide(std::int64_t value, std::int64_t divisor) {
   return (value + divisor - 1) / divisor;
@@ -65,6 +48,10 @@ class BlockedGemm {
   [[nodiscard]] float* a_panel(const Block& block, const Part& rows) const {
     return a_packed_.get() + rows.offset * block.k.count;
   }
+  // The panel of the block's columns [column, column + tile_columns).
+  [[nodiscard]] float* b_panel(const Block& block, std::int64_t column) const {
+    return b_packed_.get() + column * block.k.count;
+  }
   void pack_a(const Block& block, const Part& rows) const;
   void multiply_block(const Block& block, const Block* next) const;
   void prepare_b(const Block& block, std::int64_t column, GemmTile& tile) const;
@@ -81,8 +68,8 @@ class BlockedGemm {
   const std::int64_t k_blocks_;
   const std::int64_t m_blocks_;
   const std::int64_t n_blocks_;
-  Scratch a_packed_;
-  Scratch b_packed_;
+  Scratch<float> a_packed_;
+  Scratch<float> b_packed_;
 };
 
 BlockedGemm::BlockedGemm(const GemmKernels& kernels, const GemmShape& shape,
@@ -99,8 +86,8 @@ BlockedGemm::BlockedGemm(const GemmKernels& kernels, const GemmShape& shape,
   const std::int64_t depth = ceil_divide(shape.k, k_blocks_);
   const std::int64_t columns = std::min(
       blocking_.columns, ceil_divide(shape.n, kernels.tile_columns) * kernels.tile_columns);
-  a_packed_ = allocate(ceil_divide(shape.m, m_blocks_) * depth);
-  b_packed_ = allocate(columns * depth);
+  a_packed_ = allocate_scratch<float>(ceil_divide(shape.m, m_blocks_) * depth);
+  b_packed_ = allocate_scratch<float>(columns * depth);
 }
 
 void BlockedGemm::run() {
@@ -153,10 +140,12 @@ void BlockedGemm::multiply_block(const Block& block, const Block* next) const {
                     .alpha = operands_.alpha,
                     .beta = block.k.offset == 0 ? operands_.beta : 1.0F,
                     .a = a_panel(block, rows),
-                    .b = b_packed_.get() + column * block.k.count,
+                    .a_step = rows.count,
+                    .b = b_panel(block, column),
+                    .b_step = width,
                     .c = operands_.c + row * shape_.c_stride + block.n.offset + column,
                     .c_stride = shape_.c_stride};
-      if (i == 0) prepare_b(block, block.n.offset + column, tile);
+      if (i == 0) prepare_b(block, column, tile);
       tile.prefetch = choose_prefetch(block, next, row + rows.count, column / width, tile_in_block);
       kernels_.multiply(tile);
     }
@@ -164,14 +153,16 @@ void BlockedGemm::multiply_block(const Block& block, const Block* next) const {
 }
 
 void BlockedGemm::prepare_b(const Block& block, std::int64_t column, GemmTile& tile) const {
-  const GemmSource source = b_at(block, column);
+  const GemmSource source = b_at(block, block.n.offset + column);
+  float* panel = b_panel(block, column);
   if (!b_plain_) {
-    kernels_.pack_b_transposed(source, tile.columns, tile.depth, tile.b);
+    kernels_.pack_b_transposed(source, tile.columns, tile.depth, panel);
   } else if (tile.columns < kernels_.tile_columns) {
-    kernels_.pack_b(source, tile.columns, tile.depth, tile.b);
+    kernels_.pack_b(source, tile.columns, tile.depth, panel);
   } else {
-    tile.b_unpacked = source.data;
-    tile.b_stride = source.stride;
+    tile.b = source.data;
+    tile.b_step = source.stride;
+    tile.b_packed = panel;
   }
 }
 

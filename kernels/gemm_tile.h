@@ -13,16 +13,16 @@ namespace sinew::kernels {
 
 // Lines that will be needed soon: at step k of a tile the line at
 // address + (k mod 16) * inner_step_bytes + (k / 16) * outer_step_bytes is fetched into the second
-// level cache. Never faults, whatever the address.
+// level cache. Never faults, whatever the address; address 0 stands for no line.
 struct Prefetch {
   std::uintptr_t address = 0;
   std::int64_t inner_step_bytes = 0;
   std::int64_t outer_step_bytes = 0;
 };
 
-// c[i, j] = alpha * sum over k of a[k, i] b[k, j] + beta * c[i, j] for i < rows, j < columns. The
-// sum is one chain per element, k in increasing order, so an element's bits do not depend on the
-// tile it falls into. beta == 0 never reads C.
+// c[i, j] = alpha * sum over k of a[k * a_step + i] b[k * b_step + j] + beta * c[i, j] for i <
+// rows, j < columns. The sum is one chain per element, k in increasing order, so an element's bits
+// do not depend on the tile it falls into. beta == 0 never reads C.
 struct GemmTile {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -30,13 +30,14 @@ struct GemmTile {
   float alpha = 1;
   float beta = 0;
   const float* a = nullptr;
-  float* b = nullptr;
+  std::int64_t a_step = 0;  // from one k to the next: rows, in a packed panel
+  const float* b = nullptr;
+  std::int64_t b_step = 0;  // from one k to the next: tile_columns, in a packed panel
   float* c = nullptr;
   std::int64_t c_stride = 0;
-  // When set, B is read from here, op(B) stored [depth, b_stride], and the panel b is written on
-  // the way, so that the copy costs no time of its own. columns must be tile_columns.
-  const float* b_unpacked = nullptr;
-  std::int64_t b_stride = 0;
+  // When set, b is a part of an unpacked op(B), columns is tile_columns, and the packed panel is
+  // written here on the way, so that the copy costs no time of its own.
+  float* b_packed = nullptr;
   Prefetch prefetch{};
 };
 

@@ -2,8 +2,11 @@
 // Included only by the files that define V in their own unnamed namespace, so that no function
 // compiled for one instruction set can be linked into another.
 //
-// V: kLanes floats; Vector; zero, load, load_partial (zeros past count), store, store_partial,
-// broadcast, multiply, multiply_add (x * y + z), transpose (kLanes vectors in place).
+// V is one of vector_*_inl.h: kLanes floats in a Vector, with
+//   zero, broadcast, load, store, and load_partial (zeros past count), store_partial
+//   add, subtract, multiply, multiply_add (x * y + z), max (y when either is NaN), sum (of lanes)
+//   round (to nearest), scale_by_power (x * 2^n, n whole), select_from (x in lanes >= first, else
+//   y) transpose (kLanes vectors in place)
 #pragma once
 
 #include <cstdint>
@@ -56,8 +59,9 @@ void store_sums(const GemmTile& tile, const typename V::Vector (&sum)[kRows][kVe
   }
 }
 
-// sum[i][v] holds columns [v * kLanes, (v + 1) * kLanes) of row i.
-template <class V, int kRows, int kVectors, Right kRight>
+// sum[i][v] holds columns [v * kLanes, (v + 1) * kLanes) of row i. kRowStep: how far apart the rows
+// of A lie at one k, 1 in a packed panel.
+template <class V, int kRows, int kVectors, Right kRight, int kRowStep>
 void multiply_rows(const GemmTile& tile) {
   using Vector = typename V::Vector;
   for (int i = 0; i < kRows; ++i)
@@ -70,33 +74,33 @@ void multiply_rows(const GemmTile& tile) {
     for (int v = 0; v < kVectors; ++v) sum[i][v] = V::zero();
 
   const float* a = tile.a;
-  float* b = tile.b;
-  const float* b_unpacked = tile.b_unpacked;
+  const float* b = tile.b;
+  const std::uintptr_t prefetch =
+      tile.prefetch.address != 0 ? tile.prefetch.address : reinterpret_cast<std::uintptr_t>(a);
+  float* b_packed = tile.b_packed;
   for (std::int64_t k = 0; k < tile.depth; ++k) {
     Vector right[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      if constexpr (kRight == Right::kPacked) {
-        right[v] = V::load(b + v * V::kLanes);
-      } else {
-        right[v] = V::load(b_unpacked + v * V::kLanes);
-        V::store(b + v * V::kLanes, right[v]);
-        prefetch_line(reinterpret_cast<std::uintptr_t>(b_unpacked + v * V::kLanes) +
-                      static_cast<std::uintptr_t>(kAhead * 4 * tile.b_stride));
+      right[v] = V::load(b + v * V::kLanes);
+      if constexpr (kRight == Right::kPackedOnTheWay) {
+        V::store(b_packed + v * V::kLanes, right[v]);
+        prefetch_line(reinterpret_cast<std::uintptr_t>(b + v * V::kLanes) +
+                      static_cast<std::uintptr_t>(kAhead * 4 * tile.b_step));
       }
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const Vector left = V::broadcast(a + i);
+      const Vector left = V::broadcast(a + i * kRowStep);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sum[i][v] = V::multiply_add(left, right[v], sum[i][v]);
     }
-    prefetch_line(tile.prefetch.address +
+    prefetch_line(prefetch +
                   static_cast<std::uintptr_t>((k & 15) * tile.prefetch.inner_step_bytes +
                                               (k >> 4) * tile.prefetch.outer_step_bytes));
-    a += kRows;
-    b += kVectors * V::kLanes;
-    if constexpr (kRight == Right::kPackedOnTheWay) b_unpacked += tile.b_stride;
+    a += tile.a_step;
+    b += tile.b_step;
+    if constexpr (kRight == Right::kPackedOnTheWay) b_packed += kVectors * V::kLanes;
   }
 
   if (tile.columns == kVectors * V::kLanes) {
@@ -112,10 +116,10 @@ void multiply_rows(const GemmTile& tile) {
   }
 }
 
-template <class V, int kVectors, Right kRight, int... kRowsLessOne>
+template <class V, int kVectors, Right kRight, int kRowStep, int... kRowsLessOne>
 void multiply_any(const GemmTile& tile, std::integer_sequence<int, kRowsLessOne...>) {
   static constexpr void (*kByRows[])(const GemmTile&) = {
-      multiply_rows<V, kRowsLessOne + 1, kVectors, kRight>...};
+      multiply_rows<V, kRowsLessOne + 1, kVectors, kRight, kRowStep>...};
   kByRows[tile.rows - 1](tile);
 }
 
@@ -174,10 +178,10 @@ constexpr GemmKernels make_gemm_kernels() {
       .multiply =
           [](const GemmTile& tile) {
             constexpr auto kAllRows = std::make_integer_sequence<int, kRows>{};
-            if (tile.b_unpacked == nullptr)
-              multiply_any<V, kVectors, Right::kPacked>(tile, kAllRows);
+            if (tile.b_packed == nullptr)
+              multiply_any<V, kVectors, Right::kPacked, 1>(tile, kAllRows);
             else
-              multiply_any<V, kVectors, Right::kPackedOnTheWay>(tile, kAllRows);
+              multiply_any<V, kVectors, Right::kPackedOnTheWay, 1>(tile, kAllRows);
           },
       .pack_a = [](GemmSource a, std::int64_t rows, std::int64_t depth,
                    float* panel) { pack_transposing<V>(a, rows, depth, rows, panel); },

@@ -1,6 +1,7 @@
 #include "kernels/registry.h"
 
 #include "kernels/adamw.h"
+#include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
@@ -22,6 +23,11 @@ std::span<const KernelRow> kernel_rows() {
       {"gemm", DType::kF32, "avx2", Isa::kAvx2, gemm_blocked_f32(Isa::kAvx2)},
       {"gemm", DType::kF32, "avx512", Isa::kAvx512, gemm_blocked_f32(Isa::kAvx512)},
       {"gemm", DType::kF64, "plain", Isa::kPortable, &gemm_plain<double>()},
+      {"attention", DType::kF32, "plain", Isa::kPortable, &attention_plain<float>()},
+      {"attention", DType::kF32, "blocked", Isa::kPortable, attention_blocked_f32(Isa::kPortable)},
+      {"attention", DType::kF32, "avx2", Isa::kAvx2, attention_blocked_f32(Isa::kAvx2)},
+      {"attention", DType::kF32, "avx512", Isa::kAvx512, attention_blocked_f32(Isa::kAvx512)},
+      {"attention", DType::kF64, "plain", Isa::kPortable, &attention_plain<double>()},
       {"elementwise", DType::kF32, "plain", Isa::kPortable, &elementwise_plain<float>()},
       {"elementwise", DType::kF32, "avx2", Isa::kAvx2, elementwise_simd<float>(Isa::kAvx2)},
       {"elementwise", DType::kF32, "avx512", Isa::kAvx512, elementwise_simd<float>(Isa::kAvx512)},

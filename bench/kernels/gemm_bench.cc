@@ -3,10 +3,8 @@
 // so that a slow moment of the machine meets all of them; each reports its median.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <string>
@@ -14,6 +12,7 @@
 
 #include "bench/kernels/gemm_baselines.h"
 #include "bench/kernels/memory_bound.h"
+#include "bench/kernels/processor_time.h"
 #include "bench/kernels/roofline.h"
 #include "kernels/gemm.h"
 #include "kernels/registry.h"
@@ -64,24 +63,6 @@ constexpr Pass kPasses[] = {
        return {l.in, l.out, t, Form::kTransposed, Form::kPlain, l.in, l.out, l.out};
      }},
 };
-
-// One thread is timed by its own processor time, which other processes on the machine do not touch;
-// several threads by the wall.
-double seconds_now(int threads) {
-  if (threads > 1) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  }
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 // Ratio to the best library over the rows run so far: what the last row reports.
 struct Summary {

@@ -181,7 +181,8 @@ __attribute__((target("avx512f,avx512bf16"))) void dot_bf16_avx512() {
 #undef SINEW_PEAK_LOOP
 #endif
 
-// This thread's own processor time: a loop of milliseconds is often interrupted on a shared machine.
+// This thread's own processor time: a loop of milliseconds is often interrupted on a shared
+// machine.
 double processor_seconds_of(void (*loop)()) {
   const auto now = [] {
     timespec t{};

@@ -1,119 +1,526 @@
-// Laws of attention: equal to softmax(q k^T) v computed from the definition, and gradients equal to
-// finite differences, over grouped heads, strides and short sequences.
+// Laws of attention, for every version this processor runs: within a derived bound of softmax(q
+// k^T) v and its gradients computed from the definition in f64, over grouped heads, odd sizes,
+// strides and partial spans of keys; the same bits for every thread count; nothing written outside
+// the results. The f64 version, which everything else is trusted by, also meets finite differences.
 #include "kernels/attention.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
 #include <vector>
 
-#include "sched/base/philox.h"
+#include "kernels/attention_tile.h"
+#include "kernels/registry.h"
+#include "tests/kernels/guarded.h"
 
 namespace sinew::kernels {
 namespace {
 
-std::vector<double> random_values(std::size_t count, std::uint32_t purpose) {
-  const Philox philox(7, purpose);
-  std::vector<double> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = philox.normal(i);
-  return values;
+constexpr std::uint64_t kSeed = 20240703;
+constexpr double kUnit = 0x1p-24;
+// A weight below this may become 0.
+constexpr double kTiny = 0x1p-126;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+template <typename T>
+using Matrix = std::vector<T>;
+
+struct Case {
+  AttentionShape shape;
+  KeySpan keys;
+};
+
+std::string describe(const Case& c) {
+  const AttentionShape& s = c.shape;
+  return "B " + std::to_string(s.batch) + " T " + std::to_string(s.time) + " H " +
+         std::to_string(s.heads) + " KV " + std::to_string(s.kv_heads) + " D " +
+         std::to_string(s.head_dim) + " keys " + std::to_string(c.keys.time) + " diagonal " +
+         std::to_string(c.keys.diagonal);
 }
 
-// q, k, v fused in one [B, T, (H + 2 KV) D] matrix, as the model stores them.
+Case causal(std::int64_t batch, std::int64_t time, std::int64_t heads, std::int64_t kv_heads,
+            std::int64_t head_dim) {
+  return {{batch, time, heads, kv_heads, head_dim}, {time, 0}};
+}
+
+// Sizes on both sides of every block, tile and vector length, and spans above, on, below and far
+// from the diagonal.
+std::vector<Case> cases() {
+  return {causal(1, 1, 1, 1, 1),           causal(2, 5, 2, 2, 3),
+          causal(1, 33, 4, 2, 64),         causal(1, 129, 3, 1, 40),
+          causal(1, 150, 1, 1, 128),       causal(2, 64, 2, 1, 32),
+          causal(1, 17, 1, 1, 80),         causal(1, 257, 1, 1, 16),
+          causal(1, 113, 2, 2, 64),        {{1, 50, 2, 1, 20}, {70, -20}},
+          {{1, 50, 1, 1, 33}, {70, 19}},   {{1, 50, 1, 1, 32}, {70, 200}},
+          {{1, 40, 1, 1, 8}, {130, -40}},  {{1, 200, 1, 1, 16}, {30, -150}},
+          {{1, 140, 1, 1, 16}, {140, -1}}, {{1, 0, 1, 1, 16}, {30, 0}},
+          {{1, 30, 1, 1, 16}, {0, 0}}};
+}
+
+// A view [B, T, H, D] whose rows and batches have gaps, filled with `gap`.
+template <typename T>
+struct Tensor {
+  Tensor(std::int64_t batches, std::int64_t time, std::int64_t heads, std::int64_t dim, T gap)
+      : heads_dim(heads * dim),
+        time_stride(heads * dim + 3),
+        batch_stride(time * time_stride + 5),
+        data(batches * batch_stride, 1) {
+    std::fill_n(data.data(), data.count(), gap);
+  }
+  [[nodiscard]] HeadView<T> view() { return {data.data(), batch_stride, time_stride}; }
+  [[nodiscard]] HeadView<const T> in() const { return {data.data(), batch_stride, time_stride}; }
+  [[nodiscard]] bool is_element(std::int64_t i) const {
+    return i % batch_stride < batch_stride - 5 && i % batch_stride % time_stride < heads_dim;
+  }
+  template <typename Value>
+  void fill(Value&& value) {
+    for (std::int64_t i = 0; i < data.count(); ++i)
+      if (is_element(i)) data[i] = value();
+  }
+  std::int64_t heads_dim;
+  std::int64_t time_stride;
+  std::int64_t batch_stride;
+  Guarded<T> data;
+};
+
+template <typename T>
 struct Problem {
-  explicit Problem(AttentionShape s) : shape(s) {
-    width = (s.heads + 2 * s.kv_heads) * s.head_dim;
-    qkv = random_values(static_cast<std::size_t>(s.batch * s.time * width), 1);
-    o.resize(static_cast<std::size_t>(s.batch * s.time * s.heads * s.head_dim));
-    lse.resize(static_cast<std::size_t>(s.batch * s.heads * s.time));
+  static constexpr T kGap = std::numeric_limits<T>::quiet_NaN();
+  static constexpr T kMark = 12345;
+
+  explicit Problem(const Case& c, double score_scale = 1)
+      : shape(c.shape),
+        keys(c.keys),
+        q(shape.batch, shape.time, shape.heads, shape.head_dim, kGap),
+        k(shape.batch, keys.time, shape.kv_heads, shape.head_dim, kGap),
+        v(k),
+        o(shape.batch, shape.time, shape.heads, shape.head_dim, kMark),
+        d_o(q),
+        d_q(o),
+        d_k(shape.batch, keys.time, shape.kv_heads, shape.head_dim, kMark),
+        d_v(d_k),
+        lse(static_cast<std::size_t>(shape.batch * shape.heads * shape.time)),
+        row_dot(lse) {
+    std::mt19937_64 random(kSeed);
+    std::normal_distribution<float> normal;
+    q.fill([&] { return static_cast<T>(score_scale * normal(random)); });
+    for (Tensor<T>* x : {&k, &v, &d_o}) x->fill([&] { return static_cast<T>(normal(random)); });
+    clear();
   }
-  HeadView<const double> view(const std::vector<double>& x, std::int64_t offset) const {
-    return {x.data() + offset, shape.time * width, width};
+  void clear() {
+    for (Tensor<T>* x : {&o, &d_q, &d_k, &d_v}) x->fill([] { return T{0}; });
+    std::fill(lse.begin(), lse.end(), -std::numeric_limits<T>::infinity());
   }
-  HeadView<double> view(std::vector<double>& x, std::int64_t offset) const {
-    return {x.data() + offset, shape.time * width, width};
+  [[nodiscard]] Part pairs() const { return {0, shape.batch * shape.kv_heads}; }
+  void forward(const AttentionFunctions<T>& f) {
+    f.forward(shape, keys, pairs(), q.in(), k.in(), v.in(), o.view(), lse.data());
   }
-  template <typename T>
-  HeadView<T> output_view(T* data) const {
-    return {data, shape.time * shape.heads * shape.head_dim, shape.heads * shape.head_dim};
+  void backward(const AttentionFunctions<T>& f) {
+    f.backward(shape, keys, pairs(), q.in(), k.in(), v.in(), lse.data(), row_dot.data(), d_o.in(),
+               d_q.view(), d_k.view(), d_v.view());
   }
-  std::int64_t k_offset() const { return shape.heads * shape.head_dim; }
-  std::int64_t v_offset() const { return (shape.heads + shape.kv_heads) * shape.head_dim; }
-  void forward() {
-    attention_forward<double>(
-        shape, view(std::as_const(qkv), 0), view(std::as_const(qkv), k_offset()),
-        view(std::as_const(qkv), v_offset()), output_view(o.data()), lse.data());
+  void expect_untouched_outside() const {
+    for (const Tensor<T>* x : {&o, &d_q, &d_k, &d_v}) {
+      EXPECT_TRUE(x->data.is_intact());
+      for (std::int64_t i = 0; i < x->data.count(); ++i) {
+        if (!x->is_element(i)) {
+          ASSERT_EQ(x->data[i], kMark);
+        }
+      }
+    }
   }
 
   AttentionShape shape;
-  std::int64_t width = 0;
-  std::vector<double> qkv;
-  std::vector<double> o;
-  std::vector<double> lse;
+  KeySpan keys;
+  Tensor<T> q, k, v, o, d_o, d_q, d_k, d_v;
+  std::vector<T> lse, row_dot;
 };
 
-const AttentionShape kSmallShapes[] = {
-    {.batch = 1, .time = 1, .heads = 1, .kv_heads = 1, .head_dim = 1},
-    {.batch = 2, .time = 5, .heads = 2, .kv_heads = 2, .head_dim = 3},
-    {.batch = 1, .time = 4, .heads = 6, .kv_heads = 2, .head_dim = 4},
-    {.batch = 1, .time = 7, .heads = 3, .kv_heads = 1, .head_dim = 5},
-};
+template <typename T>
+T* at(HeadView<T> x, const AttentionShape& s, std::int64_t b, std::int64_t t, std::int64_t h) {
+  return x.data + b * x.batch_stride + t * x.time_stride + h * s.head_dim;
+}
 
-TEST(AttentionReference, EqualsSoftmaxOfStoredScores) {
-  for (const AttentionShape& s : kSmallShapes) {
-    Problem p(s);
-    p.forward();
+// Everything from the definition in f64, with the bound of each element's f32 error to first order.
+// For one query, a score errs by at most `score_error` = (D + 6) u scale max |q||k|: D roundings of
+// the product, the others for the scale and for log2 e; a weight by that much relatively, twice
+// where it is divided by a sum of weights, plus (T + 20) u for sums and exponentials.
+struct Oracle {
+  template <typename T>
+  explicit Oracle(const Problem<T>& p)
+      : o(p.o.data.count()),
+        o_bound(o.size()),
+        lse(p.lse.size(), -kInfinity),
+        lse_bound(lse.size()),
+        row_dot(lse.size()),
+        d_q(o.size()),
+        d_q_bound(o.size()),
+        d_k(p.d_k.data.count()),
+        d_k_bound(d_k.size()),
+        d_v(d_k.size()),
+        d_v_bound(d_k.size()) {
+    const AttentionShape& s = p.shape;
     for (std::int64_t b = 0; b < s.batch; ++b)
       for (std::int64_t h = 0; h < s.heads; ++h)
-        for (std::int64_t t = 0; t < s.time; ++t) {
-          const std::int64_t kv = h / (s.heads / s.kv_heads);
-          std::vector<double> weights;
-          double sum = 0;
-          for (std::int64_t j = 0; j <= t; ++j) {
-            double score = 0;
-            for (std::int64_t d = 0; d < s.head_dim; ++d)
-              score += p.qkv[(b * s.time + t) * p.width + h * s.head_dim + d] *
-                       p.qkv[(b * s.time + j) * p.width + p.k_offset() + kv * s.head_dim + d];
-            weights.push_back(std::exp(score / std::sqrt(static_cast<double>(s.head_dim))));
-            sum += weights.back();
-          }
-          EXPECT_NEAR(p.lse[(b * s.heads + h) * s.time + t], std::log(sum), 1e-13);
-          for (std::int64_t d = 0; d < s.head_dim; ++d) {
-            double expected = 0;
-            for (std::int64_t j = 0; j <= t; ++j)
-              expected += weights[j] / sum *
-                          p.qkv[(b * s.time + j) * p.width + p.v_offset() + kv * s.head_dim + d];
-            EXPECT_NEAR(p.o[((b * s.time + t) * s.heads + h) * s.head_dim + d], expected, 1e-13);
-          }
-        }
+        for (std::int64_t t = 0; t < s.time; ++t) query(p, b, h, t);
+  }
+
+  template <typename T>
+  void query(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t t) {
+    const AttentionShape& s = p.shape;
+    const std::int64_t kv = h / (s.heads / s.kv_heads);
+    const std::int64_t seen = std::clamp<std::int64_t>(t + p.keys.diagonal + 1, 0, p.keys.time);
+    if (seen == 0) return;
+    const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
+    const T* q = at(p.q.in(), s, b, t, h);
+    const T* d_o = at(p.d_o.in(), s, b, t, h);
+    const std::int64_t row = at(p.q.in(), s, b, t, h) - p.q.data.data();
+    std::vector<double> weight(static_cast<std::size_t>(seen));
+    double top = -kInfinity;
+    double magnitude = 0;
+    for (std::int64_t j = 0; j < seen; ++j) {
+      const T* k = at(p.k.in(), s, b, j, kv);
+      double score = 0;
+      double size = 0;
+      for (std::int64_t d = 0; d < s.head_dim; ++d) {
+        score += scale * q[d] * k[d];
+        size += scale * std::fabs(static_cast<double>(q[d]) * k[d]);
+      }
+      weight[static_cast<std::size_t>(j)] = score;
+      top = std::max(top, score);
+      magnitude = std::max(magnitude, size);
+    }
+    double sum = 0;
+    for (double& w : weight) sum += w = std::exp(w - top);
+    for (double& w : weight) w /= sum;
+    const auto i = static_cast<std::size_t>((b * s.heads + h) * s.time + t);
+    lse[i] = top + std::log(sum);
+    const double score_error = static_cast<double>(s.head_dim + 6) * kUnit * magnitude;
+    const double sum_error = static_cast<double>(p.keys.time + 20) * kUnit;
+    lse_bound[i] = score_error + sum_error + 4 * kUnit * std::fabs(lse[i]);
+    double dot = 0;
+    for (std::int64_t d = 0; d < s.head_dim; ++d) {
+      double value = 0;
+      double size = 0;
+      for (std::int64_t j = 0; j < seen; ++j) {
+        const double v = at(p.v.in(), s, b, j, kv)[d];
+        value += weight[static_cast<std::size_t>(j)] * v;
+        size += weight[static_cast<std::size_t>(j)] * std::fabs(v);
+        o_bound[static_cast<std::size_t>(row + d)] += 2 * kTiny * std::fabs(v);
+      }
+      o[static_cast<std::size_t>(row + d)] = value;
+      o_bound[static_cast<std::size_t>(row + d)] += 2 * (score_error + sum_error) * size;
+      dot += value * d_o[d];
+    }
+    row_dot[i] = dot;
+    const double weight_error = score_error + (20 + 3 * std::fabs(lse[i])) * kUnit;
+    for (std::int64_t j = 0; j < seen; ++j) {
+      const T* k = at(p.k.in(), s, b, j, kv);
+      const T* v = at(p.v.in(), s, b, j, kv);
+      const std::int64_t key_row = k - p.k.data.data();
+      const double w = weight[static_cast<std::size_t>(j)];
+      double d_weight = 0;
+      double size = std::fabs(dot);
+      for (std::int64_t d = 0; d < s.head_dim; ++d) {
+        d_weight += static_cast<double>(d_o[d]) * v[d];
+        size += std::fabs(static_cast<double>(d_o[d]) * v[d]);
+      }
+      const double slope = scale * w * (d_weight - dot);
+      // The slope's own error, and what summing over queries or keys adds.
+      const double slope_error =
+          scale * size *
+              (w * (weight_error + static_cast<double>(s.head_dim + 4) * kUnit) + kTiny) +
+          std::fabs(slope) * sum_error_over(p);
+      for (std::int64_t d = 0; d < s.head_dim; ++d) {
+        const auto q_at = static_cast<std::size_t>(row + d);
+        const auto k_at = static_cast<std::size_t>(key_row + d);
+        d_q[q_at] += slope * k[d];
+        d_q_bound[q_at] += slope_error * std::fabs(k[d]);
+        d_k[k_at] += slope * q[d];
+        d_k_bound[k_at] += slope_error * std::fabs(q[d]);
+        d_v[k_at] += w * d_o[d];
+        d_v_bound[k_at] += std::fabs(d_o[d]) * (w * (weight_error + sum_error_over(p)) + kTiny);
+      }
+    }
+  }
+
+  // Roundings of a sum over the longer of queries (of all heads that share a key) and keys.
+  template <typename T>
+  static double sum_error_over(const Problem<T>& p) {
+    const std::int64_t queries = p.shape.time * (p.shape.heads / p.shape.kv_heads);
+    return static_cast<double>(std::max(queries, p.keys.time) + 4) * kUnit;
+  }
+
+  Matrix<double> o, o_bound, lse, lse_bound, row_dot, d_q, d_q_bound, d_k, d_k_bound, d_v,
+      d_v_bound;
+};
+
+// Returns the largest error as a fraction of its bound.
+double expect_within(const Guarded<float>& found, const Matrix<double>& exact,
+                     const Matrix<double>& bound, const Tensor<float>& layout,
+                     const std::string& what) {
+  double worst = 0;
+  for (std::int64_t i = 0; i < found.count(); ++i) {
+    if (!layout.is_element(i)) continue;
+    const auto at = static_cast<std::size_t>(i);
+    const double error = std::fabs(found[i] - exact[at]);
+    EXPECT_LE(error, bound[at]) << what << " at " << i;
+    if (!(error <= bound[at])) break;
+    if (bound[at] > 0) worst = std::max(worst, error / bound[at]);
+  }
+  return worst;
+}
+
+double expect_forward(const Problem<float>& p, const Oracle& oracle, const std::string& what) {
+  for (std::size_t i = 0; i < p.lse.size(); ++i) {
+    if (oracle.lse[i] == -kInfinity) {
+      EXPECT_EQ(p.lse[i], -kInfinity) << what;
+    } else {
+      EXPECT_NEAR(p.lse[i], oracle.lse[i], oracle.lse_bound[i]) << what << " lse " << i;
+    }
+  }
+  return expect_within(p.o.data, oracle.o, oracle.o_bound, p.o, what + " o");
+}
+
+double expect_backward(const Problem<float>& p, const Oracle& oracle, const std::string& what) {
+  const double q = expect_within(p.d_q.data, oracle.d_q, oracle.d_q_bound, p.d_q, what + " d_q");
+  const double k = expect_within(p.d_k.data, oracle.d_k, oracle.d_k_bound, p.d_k, what + " d_k");
+  const double v = expect_within(p.d_v.data, oracle.d_v, oracle.d_v_bound, p.d_v, what + " d_v");
+  return std::min({q, k, v});
+}
+
+void set_final_sums(Problem<float>& p, const Oracle& oracle) {
+  for (std::size_t i = 0; i < p.lse.size(); ++i) {
+    p.lse[i] = static_cast<float>(oracle.lse[i]);
+    p.row_dot[i] = static_cast<float>(oracle.row_dot[i]);
   }
 }
 
-// Loss = sum(o * seed). Central differences with step h err by O(h^2) + O(u/h): about 1e-9 at h =
-// 1e-5.
-TEST(AttentionReference, GradientsEqualFiniteDifferences) {
-  for (const AttentionShape& s : kSmallShapes) {
-    Problem p(s);
-    const std::vector<double> seed = random_values(p.o.size(), 2);
-    p.forward();
-    std::vector<double> d_qkv(p.qkv.size(), 1e30);
-    attention_backward<double>(
-        s, p.view(std::as_const(p.qkv), 0), p.view(std::as_const(p.qkv), p.k_offset()),
-        p.view(std::as_const(p.qkv), p.v_offset()), p.output_view<const double>(p.o.data()),
-        p.lse.data(), p.output_view<const double>(seed.data()), p.view(d_qkv, 0),
-        p.view(d_qkv, p.k_offset()), p.view(d_qkv, p.v_offset()));
-    const double step = 1e-5;
-    for (std::size_t i = 0; i < p.qkv.size(); ++i) {
-      const double kept = p.qkv[i];
-      double loss[2] = {0, 0};
-      for (int side = 0; side < 2; ++side) {
-        p.qkv[i] = kept + (side == 0 ? step : -step);
-        p.forward();
-        for (std::size_t j = 0; j < seed.size(); ++j) loss[side] += seed[j] * p.o[j];
+TEST(Attention, PrintsTheVersionsThisProcessorCannotRun) {
+  for (const KernelRow& row : kernel_rows())
+    if (row.operation == "attention" && !is_available(row))
+      std::printf("attention %s is not tested here: it needs %s\n",
+                  std::string(row.version).c_str(), std::string(name_of(row.isa)).c_str());
+  EXPECT_GE(versions_of<AttentionFunctions<float>>().size(), 2U);
+}
+
+// Also from below: an f32 result that were never worse than a thousandth of the bound would mean
+// that it is not f32, or that the bound says nothing.
+TEST(Attention, StaysWithinItsBoundOfTheDefinition) {
+  for (const Case& c : cases())
+    for (const double score_scale : {1.0, 30.0}) {
+      Problem<float> p(c, score_scale);
+      const Oracle oracle(p);
+      for (const auto& version : versions_of<AttentionFunctions<float>>()) {
+        const std::string what = std::string(version.version) + " " + describe(c);
+        p.clear();
+        p.forward(*version.functions);
+        const double forward = expect_forward(p, oracle, what);
+        set_final_sums(p, oracle);
+        p.backward(*version.functions);
+        const double backward = expect_backward(p, oracle, what);
+        p.expect_untouched_outside();
+        if (c.shape.time > 100 && c.keys.time > 100 && c.keys.diagonal == 0) {
+          EXPECT_GE(forward, 1e-3) << what;
+          EXPECT_GE(backward, 1e-3) << what;
+        }
       }
-      p.qkv[i] = kept;
-      EXPECT_NEAR(d_qkv[i], (loss[0] - loss[1]) / (2 * step), 1e-8) << "element " << i;
     }
+}
+
+// The keys in blocks, in any order, give the whole: what a ring of ranks does. Twice the bound,
+// since each block rounds and rescales once more.
+TEST(Attention, PartsOfTheKeysInAnyOrderGiveTheWhole) {
+  const Case whole = causal(1, 150, 2, 1, 24);
+  for (const auto& version : versions_of<AttentionFunctions<float>>()) {
+    Problem<float> p(whole);
+    Oracle oracle(p);
+    for (Matrix<double>* bound : {&oracle.o_bound, &oracle.lse_bound, &oracle.d_q_bound,
+                                  &oracle.d_k_bound, &oracle.d_v_bound})
+      for (double& x : *bound) x *= 2;
+    const std::vector<Part> blocks = {{100, 50}, {0, 37}, {137, 0}, {37, 63}};
+    const auto block_of = [](HeadView<const float> x, Part part) {
+      x.data += part.offset * x.time_stride;
+      return x;
+    };
+    const auto writable_block_of = [](HeadView<float> x, Part part) {
+      x.data += part.offset * x.time_stride;
+      return x;
+    };
+    for (const Part& block : blocks)
+      version.functions->forward(p.shape, {block.count, -block.offset}, p.pairs(), p.q.in(),
+                                 block_of(p.k.in(), block), block_of(p.v.in(), block), p.o.view(),
+                                 p.lse.data());
+    const std::string what(version.version);
+    expect_forward(p, oracle, what);
+    version.functions->row_dot(p.shape, p.pairs(), p.o.in(), p.d_o.in(), p.row_dot.data());
+    for (const Part& block : blocks)
+      version.functions->backward(
+          p.shape, {block.count, -block.offset}, p.pairs(), p.q.in(), block_of(p.k.in(), block),
+          block_of(p.v.in(), block), p.lse.data(), p.row_dot.data(), p.d_o.in(), p.d_q.view(),
+          writable_block_of(p.d_k.view(), block), writable_block_of(p.d_v.view(), block));
+    expect_backward(p, oracle, what);
+    p.expect_untouched_outside();
+  }
+}
+
+template <typename T>
+void expect_public_functions_agree_for_every_thread_count() {
+  const Case c = causal(2, 70, 6, 3, 16);
+  Problem<T> one(c);
+  ThreadPool pool(3);
+  bool is_first = true;
+  for (const Threads threads :
+       {Threads{}, Threads{.count = 2}, Threads{.count = 3, .pool = &pool}, Threads{.count = 9}}) {
+    Problem<T> p(c);
+    for (Tensor<T>* x : {&p.o, &p.d_q, &p.d_k, &p.d_v}) x->fill([] { return T{77}; });
+    attention_forward<T>(p.shape, p.q.in(), p.k.in(), p.v.in(), p.o.view(), p.lse.data(), threads);
+    attention_row_dot<T>(p.shape, p.o.in(), p.d_o.in(), p.row_dot.data(), threads);
+    attention_backward<T>(p.shape, p.q.in(), p.k.in(), p.v.in(), p.o.in(), p.lse.data(), p.d_o.in(),
+                          p.d_q.view(), p.d_k.view(), p.d_v.view(), threads);
+    // The partial form on all keys at once is the whole form.
+    Problem<T> q(c);
+    attention_forward_partial<T>(q.shape, q.keys, q.q.in(), q.k.in(), q.v.in(), q.o.view(),
+                                 q.lse.data(), threads);
+    attention_backward_partial<T>(q.shape, q.keys, q.q.in(), q.k.in(), q.v.in(), p.lse.data(),
+                                  p.row_dot.data(), q.d_o.in(), q.d_q.view(), q.d_k.view(),
+                                  q.d_v.view(), threads);
+    if (is_first) one = p;
+    is_first = false;
+    for (const Problem<T>* x : {&p, &q}) {
+      EXPECT_EQ(x->lse, one.lse);
+      for (const auto member :
+           {&Problem<T>::o, &Problem<T>::d_q, &Problem<T>::d_k, &Problem<T>::d_v})
+        EXPECT_EQ(0, std::memcmp((x->*member).data.data(), (one.*member).data.data(),
+                                 static_cast<std::size_t>(
+                                     one.o.data.count() > 0 ? (one.*member).data.count() : 0) *
+                                     sizeof(T)))
+            << threads.count << " threads";
+    }
+  }
+}
+
+TEST(Attention, GivesTheSameBitsForEveryThreadCountAndForm) {
+  expect_public_functions_agree_for_every_thread_count<float>();
+  expect_public_functions_agree_for_every_thread_count<double>();
+}
+
+TEST(Attention, KeepsNanInARowOfAQueryAndSpreadsItFromAKey) {
+  const Case c = causal(1, 300, 1, 1, 16);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& version : versions_of<AttentionFunctions<float>>()) {
+    Problem<float> p(c);
+    at(p.q.view(), p.shape, 0, 40, 0)[3] = nan;
+    p.forward(*version.functions);
+    for (std::int64_t t = 0; t < 300; ++t)
+      EXPECT_EQ(std::isnan(at(p.o.in(), p.shape, 0, t, 0)[0]), t == 40) << version.version << t;
+    EXPECT_TRUE(std::isnan(p.lse[40]));
+    Problem<float> r(c);
+    at(r.k.view(), r.shape, 0, 260, 0)[3] = nan;
+    r.forward(*version.functions);
+    for (std::int64_t t = 260; t < 300; ++t)
+      EXPECT_TRUE(std::isnan(at(r.o.in(), r.shape, 0, t, 0)[0])) << version.version << t;
+    for (std::int64_t t = 0; t < 128; ++t)
+      EXPECT_FALSE(std::isnan(at(r.o.in(), r.shape, 0, t, 0)[0])) << version.version << t;
+  }
+}
+
+// Loss = sum(o * d_o). Central differences with step h err by O(h^2) + O(u/h): about 1e-9 at 1e-5.
+TEST(Attention, GradientsOfTheF64VersionEqualFiniteDifferences) {
+  const auto& f = attention_plain<double>();
+  for (const Case& c : {causal(1, 1, 1, 1, 1), causal(2, 5, 2, 2, 3), causal(1, 7, 6, 2, 4),
+                        Case{{1, 6, 2, 1, 3}, {8, 1}}, Case{{1, 6, 2, 1, 3}, {5, -2}}}) {
+    Problem<double> p(c);
+    const auto loss = [&] {
+      p.clear();
+      p.forward(f);
+      double sum = 0;
+      for (std::int64_t i = 0; i < p.o.data.count(); ++i)
+        if (p.o.is_element(i)) sum += p.o.data[i] * p.d_o.data[i];
+      return sum;
+    };
+    loss();
+    f.row_dot(p.shape, p.pairs(), p.o.in(), p.d_o.in(), p.row_dot.data());
+    p.backward(f);
+    const Problem<double> gradients = p;
+    const double step = 1e-5;
+    const auto check = [&](Tensor<double>& x, const Tensor<double>& d_x, const char* name) {
+      for (std::int64_t i = 0; i < x.data.count(); ++i) {
+        if (!x.is_element(i)) continue;
+        const double kept = x.data[i];
+        x.data[i] = kept + step;
+        const double above = loss();
+        x.data[i] = kept - step;
+        const double below = loss();
+        x.data[i] = kept;
+        EXPECT_NEAR(d_x.data[i], (above - below) / (2 * step), 2e-8)
+            << name << " " << i << " " << describe(c);
+      }
+    };
+    check(p.q, gradients.d_q, "q");
+    check(p.k, gradients.d_k, "k");
+    check(p.v, gradients.d_v, "v");
+  }
+}
+
+TEST(Attention, F64VersionEqualsTheDefinition) {
+  for (const Case& c : cases()) {
+    Problem<double> p(c);
+    const Oracle oracle(p);
+    p.forward(attention_plain<double>());
+    for (std::int64_t i = 0; i < p.o.data.count(); ++i) {
+      if (p.o.is_element(i)) {
+        ASSERT_NEAR(p.o.data[i], oracle.o[static_cast<std::size_t>(i)], 1e-12) << describe(c);
+      }
+    }
+  }
+}
+
+// The exponential inside softmax: relative error below 1.5 u (2 u where a multiply-add rounds
+// twice) if the result is a normal number, exactly 1 at 0, exactly 0 far below, for 2^20 arguments.
+TEST(AttentionKernels, ExponentialIsWithinTwoUnits) {
+  for (const auto& [isa, kernels] : {std::pair{Isa::kPortable, attention_kernels_portable()},
+                                     std::pair{Isa::kAvx2, attention_kernels_avx2()},
+                                     std::pair{Isa::kAvx512, attention_kernels_avx512()}}) {
+    if (kernels == nullptr || !supports(cpu(), isa)) continue;
+    const std::int64_t width = kernels->gemm->tile_columns;
+    std::vector<float> zeros(static_cast<std::size_t>(width));
+    std::vector<float> x(static_cast<std::size_t>(kScoreStride));
+    std::vector<float> scores(x.size());
+    std::vector<float> slopes(x.size());
+    const auto weights_of = [&] {
+      scores = x;
+      kernels->softmax_backward({scores.data(), 1, 1000}, slopes.data(), zeros.data(),
+                                zeros.data());
+    };
+    double worst = 0;
+    for (int i = 0; i < (1 << 20); i += static_cast<int>(width)) {
+      for (std::int64_t j = 0; j < width; ++j)
+        x[static_cast<std::size_t>(j)] = -static_cast<float>(i + j) * 0x1p-13F;
+      weights_of();
+      for (std::int64_t j = 0; j < width; ++j) {
+        const auto at = static_cast<std::size_t>(j);
+        if (x[at] < -126) continue;
+        const double exact = std::exp2(static_cast<double>(x[at]));
+        worst = std::max(worst, std::fabs(scores[at] / exact - 1));
+      }
+    }
+    EXPECT_LE(worst, (isa == Isa::kPortable ? 2 : 1.5) * kUnit) << name_of(isa);
+    EXPECT_GE(worst, 0.5 * kUnit) << name_of(isa);
+    x[0] = 0;
+    x[1] = -151;
+    x[2] = -std::numeric_limits<float>::infinity();
+    x[3] = std::numeric_limits<float>::quiet_NaN();
+    weights_of();
+    EXPECT_EQ(scores[0], 1.0F);
+    EXPECT_EQ(scores[1], 0.0F);
+    EXPECT_EQ(scores[2], 0.0F);
+    EXPECT_TRUE(std::isnan(scores[3]));
   }
 }
 
