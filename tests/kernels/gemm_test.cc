@@ -277,10 +277,11 @@ TEST(Gemm, AcceptsNullOperandsWhenTheyAreEmpty) {
     version.functions->run(make_shape(2, 3, 0, Form::kPlain, Form::kPlain), 1, nullptr, nullptr, 0,
                            c.data());
     EXPECT_EQ(c, std::vector<float>(6, 0.0F)) << version.version;
-    version.functions->run(make_shape(0, 3, 4, Form::kPlain, Form::kPlain), 1, nullptr, c.data(), 0,
-                           nullptr);
-    version.functions->run(make_shape(2, 0, 4, Form::kPlain, Form::kPlain), 1, c.data(), nullptr, 0,
-                           nullptr);
+    std::vector<float> operand(12, 1.0F);
+    version.functions->run(make_shape(0, 3, 4, Form::kPlain, Form::kPlain), 1, nullptr,
+                           operand.data(), 0, nullptr);
+    version.functions->run(make_shape(2, 0, 4, Form::kPlain, Form::kPlain), 1, operand.data(),
+                           nullptr, 0, nullptr);
   }
 }
 
