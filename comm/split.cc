@@ -88,12 +88,16 @@ std::unique_ptr<Engine> Engine::split(int color, int key) {
     std::vector<int> origins;
     for (const int member : members) origins.push_back(origins_[static_cast<std::size_t>(member)]);
     MemberBootstrap bootstrap(*this, members, call);
+    // The other ranks still compete for the same cores: what they are too many for here, they are
+    // too many for there.
+    Options options = options_;
+    if (options.spin_us < 0 && policy_.spins == 0) options.spin_us = 0;
     result = std::make_unique<Engine>(Parts{.bootstrap = &bootstrap,
                                             .memory = memory_,
                                             .regions = regions_,
                                             .upper = block_,
                                             .origins = origins},
-                                      options_);
+                                      std::move(options));
   }
   block_->roster->end(calls_);
   return result;
