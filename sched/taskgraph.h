@@ -6,20 +6,17 @@
 // Threads: one graph, one thread.
 //
 // Terms
-//   resource    serves one task at a time: a rank's compute, a port, a link. A task may hold
-//   several at once
-//               (the sender's port and the receiver's), or none (pure delay).
-//   predecessor a task that must end, and after which `lag` must pass, before this one may begin.
-//   Lag is time
-//               that holds no resource: the latency of a message whose transfer held the ports.
-//   discipline  in which order a resource serves its tasks:
-//                 kProgramOrder  as they were added: a stream, a rank's program. A task waits for
-//                 all tasks
-//                                added before it on each of its resources.
-//                 kFirstReady    as their predecessors allow, ties by order of addition: a link
-//                 that many share.
-//                                A task whose turn has come reserves all its resources at once;
-//                                later ones never overtake it on them.
+//   resource     serves one task at a time: a rank's compute, a port, a link. A task may hold
+//                several at once (the sender's port and the receiver's), or none (pure delay).
+//   predecessor  a task that must end, and after which `lag` must pass, before this one may begin.
+//                Lag is time that holds no resource: the latency of a message whose transfer held
+//                the ports.
+//   discipline   in which order a resource serves its tasks:
+//     kProgramOrder  as they were added: a stream, a rank's program. A task waits for all tasks
+//                    added before it on each of its resources.
+//     kFirstReady    as their predecessors allow, ties by order of addition: a link that many
+//                    share. A task whose turn has come reserves all its resources at once; later
+//                    ones never overtake it on them.
 //
 // Invariants: deterministic; begin >= every predecessor's end + lag; tasks of a resource never
 // overlap; no task begins later than its predecessors, resources and discipline force it to.

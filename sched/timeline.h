@@ -1,7 +1,8 @@
 // Timeline: spans on lanes, from the simulator or from a real run: the only thing that is drawn.
 //
 // Never does: measure time or open a file; the caller fills the spans and writes the text where it
-// wants it. Threads: plain values.
+// wants it.
+// Threads: plain values.
 //
 // Invariants: begin_s <= end_s, both finite; spans may come in any order and may overlap (real runs
 // do).
@@ -34,8 +35,8 @@ struct Timeline {
   [[nodiscard]] double end_s() const;
 };
 
-// One line per (row, lane), at most `columns` characters wide; a scale below. Labels are cut to their first letter
-// where they do not fit, and begin in lower case in shaded spans. Deterministic.
+// One line per (row, lane), at most `columns` characters wide; a scale below. Labels are cut to
+// their first letter where they do not fit, and begin in lower case in shaded spans. Deterministic.
 [[nodiscard]] std::string draw_text(const Timeline& timeline, int columns = 100);
 // A standalone SVG document.
 [[nodiscard]] std::string draw_svg(const Timeline& timeline);

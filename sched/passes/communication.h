@@ -12,8 +12,7 @@ namespace sinew::sched {
 // first.
 //   - A send follows the computation that made its value at once, so that nothing is held back.
 //   - Streams are (source, target, direction). The receives of a stream stand in the order of its
-//   sends, each
-//     just before the first computation that needs it or a later message of the same stream.
+//     sends, each just before the first computation that needs it or a later message of the stream.
 //   - Neighbouring stages on one rank get no message; so p = 1 gets none at all.
 // With that the program can block only where the computations alone would: a receive waits for a
 // send that stands right behind a computation its reader depends on, or behind an earlier one of

@@ -11,20 +11,17 @@
 //
 // Invariants (proved by verify.h)
 //   1. Every (stage, microbatch) has one F and one B, and one W where the schedule splits the
-//   backward; all on
-//      the stage's rank.
+//      backward; all on the stage's rank.
 //   2. Data: F needs the F of the stage before; B its own F and the B of the stage after; W its own
-//   B. What lives
-//      on another rank is received before use, once, and sent after it was computed, once;
-//      neighbouring stages on one rank hand over without a message.
+//      B. What lives on another rank is received before use, once, and sent after it was computed,
+//      once; neighbouring stages on one rank hand over without a message.
 //   3. Sends and receives match per ordered pair of ranks and direction (forward, backward), in
-//   FIFO order: the
-//      two directions never share a stream, so two ranks may be both neighbours of each other.
+//      FIFO order: the two directions never share a stream, so two ranks may be both neighbours of
+//      each other.
 //   4. No deadlock when a receive blocks in program order and a send blocks only while its stream
-//   holds c
-//      messages that are not received yet; verify reports the least c.
+//      holds c messages that are not received yet; verify reports the least c.
 //   5. Weight gradients of a stage accumulate in increasing microbatch order, so all schedules give
-//   equal bits.
+//      equal bits.
 #pragma once
 
 #include <cstdint>

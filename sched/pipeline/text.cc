@@ -6,9 +6,8 @@
 //   rank 1: recvF1.0 F1.0 B1.0 sendB1.0 recvF1.1 F1.1 B1.1 sendB1.1
 //
 // An action is its verb, the virtual stage, a point and the microbatch. Read more freely than
-// written: blank lines,
-// '#' comments, a missing placement (looping) and several lines of one rank, which continue each
-// other.
+// written: blank lines, '#' comments, a missing placement (looping) and several lines of one rank,
+// which continue each other.
 #include <array>
 
 #include "sched/base/error.h"

@@ -8,13 +8,14 @@
 //   rank 1 |  F0f0F1f1b0w0F2B0W0f2b1w1F3B1W1f3b2w2B2b3B3W2w3W3|
 //
 // In phases, per rank r (what comes in each is what the neighbours have made by then if F = B = W):
-//   1. forwards of chunk 0 until the first microbatch has come back:       2(p-r)-1 times F
-//   2. forwards of both chunks until the first backward:                   r times f F
-//   3. chunk 1 turns round, chunk 0 waits for its gradients:               p-r times f b w
-//   4. steady state, each kind once per microbatch:                        F B W f b w
-//   5. no forwards left; B and b first, because others wait for them:      r times B b
-//   6. the last gradients of chunk 0, then the weight gradients left over: p-r times B W, then w,
-//   then W
+//   1. forwards of chunk 0 until the first microbatch has come back     2(p-r)-1 times F
+//   2. forwards of both chunks until the first backward                 r times f F
+//   3. chunk 1 turns round, chunk 0 waits for its gradients             p-r times f b w
+//   4. steady state, each kind once per microbatch                      F B W f b w
+//   5. no forwards left; B and b first, because others wait for them    r times B b
+//   6. the last gradients of chunk 0                                    p-r times B W
+//   7. the weight gradients left over                                   w, then W
+//
 // Fewer than 2p microbatches run the schedule of 2p with the others left out.
 //
 // Bubble of a rank's busy time, exact for F <= B, W <= B, and W <= F where p < m < 2p:

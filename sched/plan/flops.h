@@ -26,10 +26,10 @@ struct FlopsConvention {
 
 //   palm       6 N + 12 L C T
 //   no-tables  6 (N - N_emb) + 12 L C T
-//   llm.c      6 N + 6 L C T                      attention causal: half of the scores
-//   shapes     3 (forward_flops of the whole model)  every matrix by its shape, attention causal, K
-//   < H counted model      72 L C^2 (1 + T/(6C) + V/(12 C L)) hardware   96 L C^2 (1 + T/(6C) +
-//   V/(16 C L))    full recomputation
+//   llm.c      6 N + 6 L C T: attention causal, half of the scores
+//   shapes     3 x the forward of every matrix by its shape, attention causal, K < H counted
+//   model      72 L C^2 (1 + T/(6C) + V/(12 C L))
+//   hardware   96 L C^2 (1 + T/(6C) + V/(16 C L)), full recomputation
 [[nodiscard]] std::span<const FlopsConvention> flops_conventions();
 // Throws UsageError naming the legal names.
 [[nodiscard]] const FlopsConvention& find_flops_convention(std::string_view name);

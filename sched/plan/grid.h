@@ -4,12 +4,12 @@
 // does). Threads: plain values.
 //
 // Terms
-//   axis         tp tensor, cp context, pp pipeline, dp data parallelism. Sequence parallelism has
-//   the ranks of tp. coordinate   a rank's position along one axis; rank = sum over axes of
-//   coordinate x stride. order        the axes from the fastest-varying one (neighbouring ranks) to
-//   the slowest; "tp,cp,pp,dp" by
-//                default, so that the axis with most traffic has the closest ranks.
-//   group        the ranks that differ along the named axes only, by increasing coordinates.
+//   axis        tp tensor, cp context, pp pipeline, dp data parallelism. Sequence parallelism has
+//               the ranks of tp.
+//   coordinate  a rank's position along one axis; rank = sum over axes of coordinate x stride.
+//   order       the axes from the fastest-varying one (neighbouring ranks) to the slowest;
+//               "tp,cp,pp,dp" by default, so that the axis with most traffic has the closest ranks.
+//   group       the ranks that differ along the named axes only, by increasing coordinates.
 //
 // Invariants: rank_of(coordinates_of(r)) == r for every rank; the groups of an axis partition the
 // ranks; every group of an axis has size(axis) members and holds its rank at position

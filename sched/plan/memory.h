@@ -50,8 +50,10 @@ struct StaticBytes {
 // dp x cp share them and this rank is the `index`-th: cut arrays hold partition(count, ranks,
 // index). Exact for any remainder. In multiples of the parameters' number, for f32, bf16, bf16 with
 // f32 gradients:
-//   none 16, 16, 18      1: 8 + 8/N, 4 + 12/N, 6 + 12/N      2: 4 + 12/N, 2 + 14/N, 2 + 16/N 3:
-//   16/N, 16/N, 18/N
+//   none  16        16         18
+//   1     8 + 8/N   4 + 12/N   6 + 12/N
+//   2     4 + 12/N  2 + 14/N   2 + 16/N
+//   3     16/N      16/N       18/N
 [[nodiscard]] StaticBytes static_bytes(std::int64_t count, Zero zero, const Precision& precision,
                                        std::int64_t ranks, std::int64_t index);
 // What ZeRO 3 holds beyond its third of that: the gathered parameters of the largest unit, once in

@@ -9,8 +9,9 @@
 // and B, nothing of them overlaps; the pipeline is simulated with those durations and its transfers
 // overlap; calls once per step and the optimizer follow. Ranks beyond the cores share them:
 // computation then takes at least all work over all cores. A call of N ranks and E bytes costs
-//   all-reduce 2 (N-1) alpha + 2 (N-1)/N E beta, reduce-scatter and all-gather half of it, message
-//   alpha + E beta.
+//   all-reduce                     2 (N-1) alpha + 2 (N-1)/N E beta
+//   reduce-scatter and all-gather  half of it
+//   message                        alpha + E beta
 #pragma once
 
 #include <array>

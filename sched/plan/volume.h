@@ -46,17 +46,16 @@ struct Traffic {
 // Where the numbers come from, per step, with A = B T C / c elements of activations of a
 // microbatch, m microbatches, l layers on the rank, P its parameters, N = dp x cp:
 //   tp   4 l m all-reduces of A (2 forward, 2 backward; 2 more forward ones under full
-//   recomputation), 1 m for the
-//        token table, 1 m for the head's input gradient, 3 m of B T / c scalars for the loss. Under
-//        sequence parallelism a reduce-scatter and an all-gather of A stand in the place of each
-//        all-reduce of A
-//   cp   ring attention, per layer and microbatch, u = (T/c) B K d / t: 2 u (c-1) forward, 2 u
-//   (c-1) + 2 u c backward pp   A (A/t under sequence parallelism) per microbatch, direction and
-//   boundary between two ranks; and
-//        the tied table's gradient, an all-reduce of V C / t between first and last stage
+//        recomputation), 1 m for the token table, 1 m for the head's input gradient, 3 m of B T / c
+//        scalars for the loss. Under sequence parallelism a reduce-scatter and an all-gather of A
+//        stand in the place of each all-reduce of A
+//   cp   ring attention, per layer and microbatch, u = (T/c) B K d / t: 2 u (c-1) forward,
+//        2 u (c-1) + 2 u c backward
+//   pp   A (A/t under sequence parallelism) per microbatch, direction and boundary between two
+//        ranks; and the tied table's gradient, an all-reduce of V C / t between first and last
+//        stage
 //   dp   ZeRO 0: one all-reduce of P; 1: one reduce-scatter and one all-gather; 2: m
-//   reduce-scatters and one
-//        all-gather; 3: 2 m all-gathers and m reduce-scatters
+//        reduce-scatters and one all-gather; 3: 2 m all-gathers and m reduce-scatters
 // Sources: Shoeybi et al. 2019; Korthikanti et al. 2023; Liu et al. 2023 (ring attention);
 // Rajbhandari et al. 2020.
 [[nodiscard]] std::vector<Traffic> traffic_of(const RunShape& run, const PipeSchedule& schedule,

@@ -212,7 +212,8 @@ TEST(PipeSchedules, ReadmeListsEveryRowWithItsFormula) {
   std::ifstream in(SINEW_SOURCE_DIR "/sched/pipeline/README.md");
   const std::string readme((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   for (const PipeAlgorithm& algorithm : pipe_algorithms()) {
-    const std::string row = "| " + std::string(algorithm.name) + " | " + std::string(algorithm.formula) + " |";
+    const std::string row =
+        "| " + std::string(algorithm.name) + " | " + std::string(algorithm.formula) + " |";
     EXPECT_NE(readme.find(row), std::string::npos) << row;
   }
 }
