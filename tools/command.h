@@ -31,6 +31,8 @@ Run declare_p2p(Args& args);
 Run declare_train(Args& args);
 Run declare_layouts(Args& args);
 Run declare_sample(Args& args);
+Run declare_verify(Args& args);
+Run declare_simulate(Args& args);
 Run declare_explain(Args& args);
 Run declare_topo(Args& args);
 

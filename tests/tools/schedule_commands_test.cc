@@ -1,0 +1,87 @@
+// verify and simulate over the registries and over files: what they print, write and refuse.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "sched/collective/registry.h"
+#include "sched/pipeline/schedule.h"
+#include "tests/tools/json_text.h"
+#include "tests/tools/process.h"
+
+namespace sinew::test {
+namespace {
+
+TEST(Verify, ProvesEveryRowOfBothRegistries) {
+  const TestFolder folder;
+  const Outcome outcome =
+      run_sinew("verify --world 1:6 --microbatches 4 --json " + folder.path("facts"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const std::size_t rows = sched::algorithms().size() + sched::pipe_algorithms().size();
+  EXPECT_EQ(json_lines(folder.read("facts")).size(), rows);
+}
+
+TEST(Verify, ProvesAScheduleFromAFileAndShowsWhereAChangedOneBreaks) {
+  const TestFolder folder;
+  const sched::Schedule ring =
+      sched::generate(sched::find_algorithm(sched::Collective::kAllReduce, "ring"), {.world = 3});
+  const std::string file = folder.write("ring.txt", sched::print(ring));
+  EXPECT_EQ(run_sinew("verify --file " + file).exit_code, 0);
+  EXPECT_EQ(run_sinew("simulate --file " + file).exit_code, 0);
+
+  sched::Schedule broken = ring;
+  broken.programs[1].steps.front().peer = 0;
+  const std::string bad = folder.write("broken.txt", sched::print(broken));
+  const Outcome outcome = run_sinew("verify --file " + bad);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(count_lines(outcome.err), 1);
+  EXPECT_NE(outcome.out.find(bad), std::string::npos) << outcome.out;
+}
+
+TEST(Verify, InsertsTheMessagesThatAPipelineFileLeavesOut) {
+  const TestFolder folder;
+  const std::string file = folder.write("two.txt",
+                                        "pipeline two ranks 2 chunks 1 microbatches 1\n"
+                                        "rank 0: F0.0 B0.0\nrank 1: F1.0 B1.0\n");
+  EXPECT_EQ(run_sinew("verify --file " + file).exit_code, 0);
+  const std::string bad = folder.write("bad.txt",
+                                       "pipeline bad ranks 2 chunks 1 microbatches 1\n"
+                                       "rank 0: B0.0 F0.0\nrank 1: F1.0 B1.0\n");
+  EXPECT_EQ(run_sinew("verify --file " + bad).exit_code, 1);
+}
+
+TEST(Simulate, StaysWithinFivePercentOfTheClosedFormForEveryRow) {
+  const TestFolder folder;
+  for (const int world : {4, 7}) {
+    const Outcome outcome = run_sinew(fmt::format(
+        "simulate --op all --world {} --bytes 8,1M --json {}", world, folder.path("times")));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    int collectives = 0;
+    for (const nlohmann::json& line : json_lines(folder.read("times"))) {
+      if (line["op"] == "pipeline") continue;
+      ++collectives;
+      EXPECT_LE(line["simulated_us"].get<double>(),
+                1.05 * line["closed_form_us"].get<double>() + 1e-3)
+          << line;
+      EXPECT_GE(line["simulated_us"].get<double>(), line["bound_us"].get<double>() - 1e-3) << line;
+    }
+    EXPECT_GT(collectives, 20);
+  }
+}
+
+TEST(Simulate, ReadsATopologyAndDrawsIt) {
+  const TestFolder folder;
+  const std::string topology = folder.write("hosts.txt",
+                                            "topology two-hosts\nranks 4\n"
+                                            "link * <-> * latency 5us bandwidth 1GB/s\n"
+                                            "link 0-1 <-> 0-1 latency 1us bandwidth 10GB/s\n"
+                                            "link 2-3 <-> 2-3 latency 1us bandwidth 10GB/s\n");
+  const Outcome outcome =
+      run_sinew("simulate --algo ring --bytes 1M --topology " + topology + " --svg " +
+                folder.path("ring.svg") + " --trace " + folder.path("ring.json"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("two-hosts: 4 ranks"), std::string::npos);
+  EXPECT_TRUE(folder.read("ring.svg").starts_with("<svg"));
+  EXPECT_TRUE(nlohmann::json::accept(folder.read("ring.json")));
+}
+
+}  // namespace
+}  // namespace sinew::test
