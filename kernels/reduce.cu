@@ -90,10 +90,6 @@ __global__ void __launch_bounds__(kStrideThreads)
 
 namespace {
 
-bool is_aligned16(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-}
-
 template <ReduceOp op, typename T>
 void launch_many(void* target, const ReduceSources& sources, std::int64_t count,
                  device::Stream& stream) {

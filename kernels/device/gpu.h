@@ -7,3 +7,4 @@
 #include "kernels/device/gpu/memory.h"
 #include "kernels/device/gpu/number.h"
 #include "kernels/device/gpu/thread.h"
+#include "kernels/device/gpu/vector.h"

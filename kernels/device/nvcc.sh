@@ -6,6 +6,6 @@ shift
 "$@" >"$report" 2>&1
 status=$?
 if ((status != 0)); then
-  grep -v "^ptxas info" "$report" >&2
+  grep -v -e "^ptxas info" -e "bytes stack frame" "$report" >&2
 fi
 exit "$status"

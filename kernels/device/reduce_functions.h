@@ -6,13 +6,10 @@
 #include <type_traits>
 
 #include "kernels/device/gpu.h"
+#include "kernels/element.h"
 #include "sched/base/dtype.h"
 
 namespace sinew::kernels {
-
-// The type arithmetic on T happens in.
-template <typename T>
-using Wide = std::conditional_t<std::is_same_v<T, bf16> || std::is_same_v<T, f16>, float, T>;
 
 template <typename T>
 GPU_FUNCTION Wide<T> to_wide(T value) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -121,17 +122,37 @@ std::vector<float> as_floats(const std::vector<T>& values) {
   return result;
 }
 
+template <typename T>
+std::vector<double> as_doubles(const std::vector<T>& values) {
+  std::vector<double> result;
+  for (const T value : values) result.push_back(static_cast<double>(as_float(value)));
+  return result;
+}
+
 // ||actual - expected|| / ||expected||; infinite when anything is not a number.
-inline double relative_error(const std::vector<float>& actual, const std::vector<float>& expected) {
+template <typename Actual, typename Expected>
+double relative_error(const std::vector<Actual>& actual, const std::vector<Expected>& expected) {
   double difference = 0;
   double norm = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    const double error = static_cast<double>(actual[i]) - static_cast<double>(expected[i]);
+    const auto value = static_cast<double>(expected[i]);
+    const double error = static_cast<double>(as_float(actual[i])) - value;
     difference += error * error;
-    norm += static_cast<double>(expected[i]) * static_cast<double>(expected[i]);
+    norm += value * value;
   }
   const double ratio = std::sqrt(difference) / (std::sqrt(norm) + 1e-30);
-  return std::isnan(ratio) ? INFINITY : ratio;
+  return std::isnan(ratio) || actual.size() != expected.size() ? INFINITY : ratio;
+}
+
+// What rounding each result to T may cost: bf16 keeps 8 bits, half a unit is at most 2^-8 of a
+// value; f32 sums lose a few units of 2^-24.
+template <typename T>
+constexpr double kRoundingError = std::is_same_v<T, bf16> ? 1.001 / 256 : 2e-6;
+
+template <typename T>
+bool same_bits(const std::vector<T>& left, const std::vector<T>& right) {
+  return left.size() == right.size() &&
+         std::memcmp(left.data(), right.data(), left.size() * sizeof(T)) == 0;
 }
 
 }  // namespace sinew::testing

@@ -9,7 +9,10 @@
 
 namespace sinew::testing {
 
+[[nodiscard]] bool column_sums_scenario(device::Stream& stream);
+[[nodiscard]] bool embedding_scenario(device::Stream& stream);
 [[nodiscard]] bool layer_norm_scenario(device::Stream& stream);
+[[nodiscard]] bool norm_backward_scenario(device::Stream& stream);
 
 struct Scenario {
   std::string_view file;  // whose REQUIRED statements it reaches
@@ -17,7 +20,10 @@ struct Scenario {
 };
 
 inline constexpr Scenario kScenarios[] = {
+    {"kernels/column_sums.cu", column_sums_scenario},
     {"kernels/device/gpu/collect.h", layer_norm_scenario},
+    {"kernels/embedding.cu", embedding_scenario},
+    {"kernels/rms_norm.cu", norm_backward_scenario},
 };
 
 }  // namespace sinew::testing

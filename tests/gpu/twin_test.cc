@@ -123,6 +123,13 @@ namespace {
 using namespace testing;
 using namespace twin_test;
 
+// Under it an illegal access ends the program with a report.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kAddressChecker = true;
+#else
+constexpr bool kAddressChecker = false;
+#endif
+
 device::LaunchShape one_block(unsigned threads) { return {.block = {threads}}; }
 
 TEST(Twin, ThreadsKnowWhoTheyAre) {
@@ -208,6 +215,10 @@ TEST(Twin, ReportsWhatAKernelDoesWrong) {
     expect_trouble(trouble_of(config, one_block(2), outside_mask_kernel), "not in mask");
     expect_trouble(trouble_of(config, one_block(20), early_exit_kernel, data), "exited lanes");
     expect_trouble(trouble_of(config, one_block(1), misaligned_kernel, data), "misaligned");
+    if (!kAddressChecker) {
+      expect_trouble(trouble_of(config, one_block(1), write_kernel, data, 1 << 20),
+                     "does not exist");
+    }
     if (config.async == twin::Async::kLazy) {
       expect_trouble(trouble_of(config, one_block(1), unfinished_copy_kernel, data), "in flight");
     }

@@ -56,6 +56,8 @@ GPU_FUNCTION void named_barrier_arrive(int threads) {
 }
 // A turn of a busy wait. The hardware lets the other warps run by itself.
 GPU_FUNCTION void spin_turn() {}
+// Position of the lowest set bit; bits is not 0.
+GPU_FUNCTION int lowest_bit(std::uint32_t bits) { return __ffs(static_cast<int>(bits)) - 1; }
 
 }  // namespace sinew::gpu
 
@@ -114,6 +116,7 @@ GPU_FUNCTION void named_barrier_arrive(int threads, const Site& site = Site::cur
   twin::block_arrive(ID, threads, site);
 }
 GPU_FUNCTION void spin_turn(const Site& site = Site::current()) { twin::spin_turn(site); }
+GPU_FUNCTION int lowest_bit(std::uint32_t bits) { return __builtin_ctz(bits); }
 
 }  // namespace sinew::gpu
 

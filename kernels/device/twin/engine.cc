@@ -105,12 +105,14 @@ void destroy_threads(Block& block) {
   for (int i = 0; i < block.capacity; ++i) destroy_fiber(block.fibers[i].context);
   delete[] block.fibers;
   if (block.stacks != nullptr) free_stacks(block.stacks, static_cast<std::size_t>(block.capacity));
+  block.fibers = nullptr;
+  block.stacks = nullptr;
   block.capacity = 0;
 }
 
 }  // namespace
 
-Engine::Engine() = default;
+Engine::Engine() { watch_for_illegal_accesses(); }
 
 Engine::~Engine() {
   for (const auto& block : blocks_) {
@@ -168,7 +170,10 @@ std::string Engine::run(const device::LaunchShape& shape, const Config& config,
   adopt_thread(launch->main);
   run_blocks(*launch, shape);
   order_acquire(&launch->end_token);
-  return launch->failed ? std::string(launch->error.data()) : std::string();
+  if (!launch->failed) return {};
+  // Its threads stand in the middle of their work, one of them perhaps in a signal handler.
+  for (std::size_t b = 0; b < resident; ++b) destroy_threads(*blocks_[b]);
+  return launch->error.data();
 }
 
 void Engine::run_blocks(Launch& launch, const device::LaunchShape& shape) {

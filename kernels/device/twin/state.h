@@ -186,5 +186,7 @@ void record_failure(Launch& launch, const char* text);
 void barrier_thread_exits(Block& block);
 // warp.cc
 void warp_thread_exits(Fiber& fiber);
+// illegal_access.cc
+void watch_for_illegal_accesses();
 
 }  // namespace sinew::twin

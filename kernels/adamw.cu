@@ -1,0 +1,129 @@
+#include "kernels/adamw_gpu.h"
+#include "kernels/device/elementwise.h"
+#include "sched/base/philox.h"
+
+namespace sinew::kernels {
+
+struct AdamWElement {
+  float weight;
+  float first_moment;
+  float second_moment;
+};
+
+// The plain CPU version's operations in its order.
+GPU_FUNCTION AdamWElement adamw_step(const AdamWFactors<float>& k, float gradient,
+                                     const AdamWElement& old) {
+  const float g = gradient * k.gradient_scale;
+  const float m = k.beta1 * old.first_moment + k.rest1 * g;
+  const float v = k.beta2 * old.second_moment + k.rest2 * (g * g);
+  const float direction = m * k.correction1 / (sqrtf(v * k.correction2) + k.epsilon);
+  return {old.weight - k.lr * (direction + k.decay * old.weight), m, v};
+}
+
+template <typename G>
+struct AdamWMaster {
+  AdamWFactors<float> factors;
+  const G* gradient;
+  float* weight;
+  float* first_moment;
+  float* second_moment;
+  bf16* working;
+
+  template <int kWidth>
+  GPU_FUNCTION void apply(std::int64_t i) const {
+    const auto g = gpu::load_values<kWidth>(gradient + i);
+    auto w = gpu::load_values<kWidth>(weight + i);
+    auto m = gpu::load_values<kWidth>(first_moment + i);
+    auto v = gpu::load_values<kWidth>(second_moment + i);
+    UNROLL for (int j = 0; j < kWidth; ++j) {
+      const AdamWElement next = adamw_step(factors, g.v[j], {w.v[j], m.v[j], v.v[j]});
+      w.v[j] = next.weight;
+      m.v[j] = next.first_moment;
+      v.v[j] = next.second_moment;
+    }
+    gpu::store_values(weight + i, w);
+    gpu::store_values(first_moment + i, m);
+    gpu::store_values(second_moment + i, v);
+    if (working != nullptr) gpu::store_values(working + i, w);
+  }
+};
+
+// Adds a uniform 16-bit number to the bits that are cut off: carries with their probability. What
+// is not finite is rounded to nearest.
+GPU_FUNCTION bf16 round_stochastic(float value, std::uint32_t random) {
+  const std::uint32_t bits = gpu::float_to_bits(value);
+  if ((bits & 0x7f800000U) == 0x7f800000U) return gpu::narrow_bf16(value);
+  return {static_cast<std::uint16_t>((bits + (random & 0xffffU)) >> 16)};
+}
+
+template <typename G>
+struct AdamWStochastic {
+  AdamWFactors<float> factors;
+  Philox philox;
+  std::uint64_t first_index;
+  std::uint64_t step;
+  const G* gradient;
+  bf16* weight;
+  float* first_moment;
+  float* second_moment;
+
+  template <int kWidth>
+  GPU_FUNCTION void apply(std::int64_t i) const {
+    const auto g = gpu::load_values<kWidth>(gradient + i);
+    auto w = gpu::load_values<kWidth>(weight + i);
+    auto m = gpu::load_values<kWidth>(first_moment + i);
+    auto v = gpu::load_values<kWidth>(second_moment + i);
+    UNROLL for (int j = 0; j < kWidth; ++j) {
+      const AdamWElement next = adamw_step(factors, g.v[j], {w.v[j], m.v[j], v.v[j]});
+      const auto index = first_index + static_cast<std::uint64_t>(i + j);
+      weight[i + j] = round_stochastic(next.weight, philox.words(index, step)[0]);
+      m.v[j] = next.first_moment;
+      v.v[j] = next.second_moment;
+    }
+    gpu::store_values(first_moment + i, m);
+    gpu::store_values(second_moment + i, v);
+  }
+};
+
+namespace {
+
+constexpr int kAdamWWidth = 4;  // four f32 are one access of 16 bytes
+constexpr std::uint32_t kRoundingPurpose = 0x726f756e;
+
+}  // namespace
+
+template <typename G>
+void adamw(const AdamW& options, std::int64_t count, const G* gradient, float* weight,
+           float* first_moment, float* second_moment, bf16* working, device::Stream& stream) {
+  launch_elementwise<kAdamWWidth>(AdamWMaster<G>{AdamWFactors<float>(options), gradient, weight,
+                                                 first_moment, second_moment, working},
+                                  count, {gradient, weight, first_moment, second_moment, working},
+                                  stream);
+}
+
+template <typename G>
+void adamw_stochastic(const AdamW& options, const StochasticRounding& rounding, std::int64_t count,
+                      const G* gradient, bf16* weight, float* first_moment, float* second_moment,
+                      device::Stream& stream) {
+  const AdamWStochastic<G> body = {AdamWFactors<float>(options),
+                                   Philox(rounding.seed, kRoundingPurpose),
+                                   rounding.first_index,
+                                   static_cast<std::uint64_t>(options.step),
+                                   gradient,
+                                   weight,
+                                   first_moment,
+                                   second_moment};
+  launch_elementwise<kAdamWWidth>(body, count, {gradient, weight, first_moment, second_moment},
+                                  stream);
+}
+
+template void adamw<float>(const AdamW&, std::int64_t, const float*, float*, float*, float*, bf16*,
+                           device::Stream&);
+template void adamw<bf16>(const AdamW&, std::int64_t, const bf16*, float*, float*, float*, bf16*,
+                          device::Stream&);
+template void adamw_stochastic<float>(const AdamW&, const StochasticRounding&, std::int64_t,
+                                      const float*, bf16*, float*, float*, device::Stream&);
+template void adamw_stochastic<bf16>(const AdamW&, const StochasticRounding&, std::int64_t,
+                                     const bf16*, bf16*, float*, float*, device::Stream&);
+
+}  // namespace sinew::kernels

@@ -1,0 +1,35 @@
+// A kernel that touches memory which is not there fails its launch, as on a device, instead of
+// ending the program.
+#include <csignal>
+#include <mutex>
+
+#include "kernels/device/twin/state.h"
+
+namespace sinew::twin {
+
+namespace {
+
+struct sigaction previous_segv;
+struct sigaction previous_bus;
+
+// Runs on the fiber's own stack and never returns to the faulting access: fail switches away.
+void on_fault(int signal, siginfo_t* info, void*) {
+  if (current != nullptr) fail("access to memory at %p that does not exist", info->si_addr);
+  // Not a kernel's: whoever was responsible before sees the fault when the access is tried again.
+  sigaction(signal, signal == SIGSEGV ? &previous_segv : &previous_bus, nullptr);
+}
+
+}  // namespace
+
+void watch_for_illegal_accesses() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    struct sigaction action {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    sigaction(SIGSEGV, &action, &previous_segv);
+    sigaction(SIGBUS, &action, &previous_bus);
+  });
+}
+
+}  // namespace sinew::twin

@@ -1,0 +1,175 @@
+#include "kernels/device/elementwise.h"
+
+#include "kernels/device/column_sums.h"
+#include "kernels/elementwise_gpu.h"
+#include "sched/base/check.h"
+#include "sched/base/philox.h"
+
+namespace sinew::kernels {
+
+template <typename T>
+struct Add {
+  T* target;
+  const T* source;
+  template <int kWidth>
+  GPU_FUNCTION void apply(std::int64_t i) const {
+    auto sum = gpu::load_values<kWidth>(target + i);
+    const auto more = gpu::load_values<kWidth>(source + i);
+    UNROLL for (int j = 0; j < kWidth; ++j) sum.v[j] += more.v[j];
+    gpu::store_values(target + i, sum);
+  }
+};
+
+template <typename From, typename To>
+struct Convert {
+  const From* source;
+  To* target;
+  template <int kWidth>
+  GPU_FUNCTION void apply(std::int64_t i) const {
+    gpu::store_values(target + i, gpu::load_values<kWidth>(source + i));
+  }
+};
+
+template <int kWidth, typename T>
+__global__ void __launch_bounds__(kRowThreadsMax)
+    add_bias_kernel(T* y, const T* bias, std::int64_t rows, std::int64_t channels) {
+  for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+    for (std::int64_t c = threadIdx.x * kWidth; c < channels; c += blockDim.x * kWidth) {
+      auto sum = gpu::load_values<kWidth>(y + r * channels + c);
+      const auto b = gpu::load_values<kWidth>(bias + c);
+      UNROLL for (int j = 0; j < kWidth; ++j) sum.v[j] += b.v[j];
+      gpu::store_values(y + r * channels + c, sum);
+    }
+  }
+}
+
+// Elements of one block: some turns of the loop, so that the block's reduction is a small part.
+constexpr std::int64_t kSquaresPerBlock = 16 * 1024;
+
+template <int kWidth, typename T>
+__global__ void __launch_bounds__(kStrideThreads)
+    squares_kernel(const T* data, std::int64_t count, double* partial) {
+  const std::int64_t begin = blockIdx.x * kSquaresPerBlock;
+  const std::int64_t end = begin + kSquaresPerBlock < count ? begin + kSquaresPerBlock : count;
+  const std::int64_t whole = begin + (end - begin) / kWidth * kWidth;
+  double sum = 0;
+  for (std::int64_t i = begin + threadIdx.x * kWidth; i < whole; i += kStrideThreads * kWidth) {
+    const auto values = gpu::load_values<kWidth>(data + i);
+    UNROLL for (int j = 0; j < kWidth; ++j) {
+      sum += static_cast<double>(values.v[j]) * static_cast<double>(values.v[j]);
+    }
+  }
+  for (std::int64_t i = whole + threadIdx.x; i < end; i += kStrideThreads) {
+    const auto value = static_cast<double>(gpu::widen(data[i]));
+    sum += value * value;
+  }
+  sum = gpu::block_all(sum, gpu::Sum{});
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(kStrideThreads)
+    sum_kernel(const double* partial, std::int64_t count, double* result) {
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < count; i += kStrideThreads) sum += partial[i];
+  sum = gpu::block_all(sum, gpu::Sum{});
+  if (threadIdx.x == 0) *result = sum;
+}
+
+// One thread per four neighbouring elements of the global matrix, which share a counter; those of
+// them that this part does not hold are left out.
+template <typename T>
+__global__ void __launch_bounds__(kStrideThreads)
+    dropout_kernel(DropoutShape shape, Philox philox, std::uint64_t step, float probability,
+                   const T* x, T* y) {
+  const float scale = 1.0F / (1.0F - probability);
+  // A row of the part touches at most this many counters.
+  const std::int64_t counters = shape.channels / 4 + 2;
+  const std::int64_t count = shape.rows * counters;
+  for (std::int64_t i = gpu::grid_thread(); i < count; i += gpu::grid_threads()) {
+    const std::int64_t row = i / counters;
+    const std::int64_t begin = (shape.first_row + row) * shape.channels_total + shape.first_channel;
+    const std::int64_t counter = begin / 4 + i % counters;
+    const auto words = philox.words(static_cast<std::uint64_t>(counter), step);
+    UNROLL for (int j = 0; j < 4; ++j) {
+      const std::int64_t c = counter * 4 + j - begin;
+      if (c < 0 || c >= shape.channels) continue;
+      const float uniform = static_cast<float>(words[static_cast<std::size_t>(j)] >> 8) * 0x1p-24F;
+      const float value = gpu::widen(x[row * shape.channels + c]);
+      y[row * shape.channels + c] = gpu::narrow<T>(uniform < probability ? 0.0F : value * scale);
+    }
+  }
+}
+
+template <typename T>
+void add(T* target, const T* source, std::int64_t count, device::Stream& stream) {
+  launch_elementwise<gpu::kWidest<T>>(Add<T>{target, source}, count, {target, source}, stream);
+}
+
+template <typename T>
+void add_bias(T* y, const T* bias, std::int64_t rows, std::int64_t channels,
+              device::Stream& stream) {
+  if (rows == 0 || channels == 0) return;
+  with_width<gpu::kWidest<T>>(channels, {y, bias}, [&](auto width) {
+    device::launch(add_bias_kernel<width(), T>, row_shape(rows, channels / width()), stream, y,
+                   bias, rows, channels);
+  });
+}
+
+template <typename T>
+void bias_backward(const T* d_y, float* d_bias, std::int64_t rows, std::int64_t channels,
+                   float* workspace, device::Stream& stream) {
+  column_sums<T>({d_y, rows, channels, channels}, d_bias, workspace, stream);
+}
+
+std::int64_t sum_of_squares_workspace(std::int64_t count) {
+  return (count + kSquaresPerBlock - 1) / kSquaresPerBlock;
+}
+
+template <typename T>
+void sum_of_squares(const T* data, std::int64_t count, double* result, double* workspace,
+                    device::Stream& stream) {
+  const std::int64_t blocks = sum_of_squares_workspace(count);
+  if (blocks > 0) {
+    with_width<gpu::kWidest<T>>(kSquaresPerBlock, {data}, [&](auto width) {
+      device::launch(squares_kernel<width(), T>,
+                     {.grid = {static_cast<unsigned>(blocks)}, .block = {kStrideThreads}}, stream,
+                     data, count, workspace);
+    });
+  }
+  device::launch(sum_kernel, {.block = {kStrideThreads}}, stream, workspace, blocks, result);
+}
+
+template <typename From, typename To>
+void convert(const From* source, To* target, std::int64_t count, device::Stream& stream) {
+  // Sixteen bytes of the wider type.
+  constexpr int kWide =
+      gpu::kWidest<From> < gpu::kWidest<To> ? gpu::kWidest<From> : gpu::kWidest<To>;
+  launch_elementwise<kWide>(Convert<From, To>{source, target}, count, {source, target}, stream);
+}
+
+template <typename T>
+void dropout(const DropoutShape& shape, const DropoutKey& key, const T* x, T* y,
+             device::Stream& stream) {
+  CHECK(key.probability >= 0 && key.probability < 1);
+  if (shape.rows == 0 || shape.channels == 0) return;
+  device::launch(dropout_kernel<T>, stride_shape(shape.rows * (shape.channels / 4 + 2)), stream,
+                 shape, Philox(key.seed, key.purpose), key.step, key.probability, x, y);
+}
+
+#define SINEW_INSTANTIATE(T)                                                                  \
+  template void add<T>(T*, const T*, std::int64_t, device::Stream&);                          \
+  template void add_bias<T>(T*, const T*, std::int64_t, std::int64_t, device::Stream&);       \
+  template void bias_backward<T>(const T*, float*, std::int64_t, std::int64_t, float*,        \
+                                 device::Stream&);                                            \
+  template void sum_of_squares<T>(const T*, std::int64_t, double*, double*, device::Stream&); \
+  template void dropout<T>(const DropoutShape&, const DropoutKey&, const T*, T*, device::Stream&);
+SINEW_INSTANTIATE(float)
+SINEW_INSTANTIATE(bf16)
+#undef SINEW_INSTANTIATE
+
+template void convert<float, bf16>(const float*, bf16*, std::int64_t, device::Stream&);
+template void convert<bf16, float>(const bf16*, float*, std::int64_t, device::Stream&);
+template void convert<float, f16>(const float*, f16*, std::int64_t, device::Stream&);
+template void convert<f16, float>(const f16*, float*, std::int64_t, device::Stream&);
+
+}  // namespace sinew::kernels
