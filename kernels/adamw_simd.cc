@@ -13,7 +13,7 @@ namespace {
 
 void step(const AdamW& options, std::int64_t count, const float* gradient, float* weight,
           float* first_moment, float* second_moment) {
-  const hn::ScalableTag<float> d;
+  const FloatTag d;
   const AdamWFactors<float> factors(options);
   const auto beta1 = hn::Set(d, factors.beta1);
   const auto beta2 = hn::Set(d, factors.beta2);
@@ -25,16 +25,17 @@ void step(const AdamW& options, std::int64_t count, const float* gradient, float
   const auto lr = hn::Set(d, factors.lr);
   const auto decay = hn::Set(d, factors.decay);
   const auto gradient_scale = hn::Set(d, factors.gradient_scale);
-  for_each_vector(d, count, [&](auto io, std::int64_t i) HWY_ATTR {
-    const auto g = hn::Mul(io.load(d, gradient + i), gradient_scale);
-    const auto m = hn::MulAdd(beta1, io.load(d, first_moment + i), hn::Mul(rest1, g));
-    const auto v = hn::MulAdd(beta2, io.load(d, second_moment + i), hn::Mul(rest2, hn::Mul(g, g)));
-    io.store(m, d, first_moment + i);
-    io.store(v, d, second_moment + i);
+  for_each_pack<float>(count, [&](auto io, std::int64_t i) SINEW_LAMBDA {
+    const auto g = hn::Mul(io.load(gradient + i).v[0], gradient_scale);
+    const auto m = hn::MulAdd(beta1, io.load(first_moment + i).v[0], hn::Mul(rest1, g));
+    const auto v =
+        hn::MulAdd(beta2, io.load(second_moment + i).v[0], hn::Mul(rest2, hn::Mul(g, g)));
+    io.store(Pack<1>{{m}}, first_moment + i);
+    io.store(Pack<1>{{v}}, second_moment + i);
     const auto spread = hn::Add(hn::Sqrt(hn::Mul(v, correction2)), epsilon);
     const auto direction = hn::Div(hn::Mul(m, correction1), spread);
-    const auto w = io.load(d, weight + i);
-    io.store(hn::NegMulAdd(lr, hn::MulAdd(decay, w, direction), w), d, weight + i);
+    const auto w = io.load(weight + i).v[0];
+    io.store(Pack<1>{{hn::NegMulAdd(lr, hn::MulAdd(decay, w, direction), w)}}, weight + i);
   });
 }
 

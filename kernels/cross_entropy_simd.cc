@@ -16,23 +16,26 @@ HWY_BEFORE_NAMESPACE();
 namespace sinew::kernels::HWY_NAMESPACE {
 namespace {
 
-using Float = hn::ScalableTag<float>;
 constexpr std::int64_t kBlock = 1024;
 
 template <typename T>
 HWY_INLINE float row_maximum(const T* logits, std::int64_t count) {
-  const Float d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const AllLanes io;
-  const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
-  auto max0 = lowest;
-  auto max1 = lowest;
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  constexpr std::int64_t kStep = kPackElements<T>;
+  const auto larger = [](FloatVec a, FloatVec b) SINEW_LAMBDA { return hn::Max(a, b); };
+  const Whole<T> io;
+  auto max0 = same_in_all<T>(kLowest);
+  auto max1 = max0;
   std::int64_t c = 0;
-  for (; c + 2 * lanes <= count; c += 2 * lanes) {
-    max0 = hn::Max(max0, io.load(d, logits + c));
-    max1 = hn::Max(max1, io.load(d, logits + c + lanes));
+  for (; c + 2 * kStep <= count; c += 2 * kStep) {
+    max0 = apply(larger, max0, io.load(logits + c));
+    max1 = apply(larger, max1, io.load(logits + c + kStep));
   }
-  float result = hn::GetLane(hn::MaxOfLanes(d, hn::Max(max0, max1)));
+  max0 = apply(larger, max0, max1);
+  float result = kLowest;
+  for (const FloatVec& v : max0.v) {
+    result = std::fmax(result, hn::GetLane(hn::MaxOfLanes(FloatTag(), v)));
+  }
   for (; c < count; ++c) result = std::fmax(result, widen(logits[c]));
   return result;
 }
@@ -47,15 +50,14 @@ void max(const CrossEntropyShape& shape, const T* logits, float* row_max) {
 
 template <typename T>
 HWY_INLINE float row_sum(const T* logits, std::int64_t count, float shift) {
-  const Float d;
-  const auto row_max = hn::Set(d, shift);
+  const auto row_max = hn::Set(FloatTag(), shift);
+  const auto weight = [&](FloatVec v) SINEW_LAMBDA { return exp_or_zero(hn::Sub(v, row_max)); };
   float sum = 0;
   for (std::int64_t begin = 0; begin < count; begin += kBlock) {
     const T* block = logits + begin;
     const std::int64_t length = count - begin < kBlock ? count - begin : kBlock;
-    sum += sum_over(d, length, [&](auto io, std::int64_t c) HWY_ATTR {
-      const auto e = exp_below_overflow(d, hn::Sub(io.load(d, block + c), row_max));
-      return io.keep(d, e);
+    sum += sum_over<T>(length, [&](auto io, std::int64_t c) SINEW_LAMBDA {
+      return io.keep(apply(weight, io.load(block + c)));
     });
   }
   return sum;
@@ -75,7 +77,6 @@ void sums(const CrossEntropyShape& shape, const T* logits, const std::int32_t* t
 template <typename T>
 void backward(const CrossEntropyShape& shape, T* logits, const std::int32_t* targets,
               const float* row_max, const float* sum_exp, float scale) {
-  const Float d;
   const std::int64_t valid = valid_columns(shape);
   for (std::int64_t r = 0; r < shape.rows; ++r, logits += shape.columns) {
     if (targets[r] < 0) {
@@ -88,10 +89,13 @@ void backward(const CrossEntropyShape& shape, T* logits, const std::int32_t* tar
     // The target's probability is subtracted from before it is rounded to T.
     const float target_gradient =
         target >= 0 ? std::exp(widen(logits[target]) - row_max[r]) * factor - scale : 0.0F;
-    const auto shift = hn::Set(d, row_max[r]);
-    for_each_vector(d, valid, [&](auto io, std::int64_t c) HWY_ATTR {
-      const auto e = exp_below_overflow(d, hn::Sub(io.load(d, logits + c), shift));
-      io.store(hn::Mul(e, hn::Set(d, factor)), d, logits + c);
+    const auto shift = hn::Set(FloatTag(), row_max[r]);
+    const auto scaled = hn::Set(FloatTag(), factor);
+    for_each_pack<T>(valid, [&](auto io, std::int64_t c) SINEW_LAMBDA {
+      const auto probability = [&](FloatVec v) SINEW_LAMBDA {
+        return hn::Mul(exp_or_zero(hn::Sub(v, shift)), scaled);
+      };
+      io.store(apply(probability, io.load(logits + c)), logits + c);
     });
     if (target >= 0) logits[target] = narrow<T>(target_gradient);
     std::memset(static_cast<void*>(logits + valid), 0,

@@ -13,13 +13,10 @@ HWY_BEFORE_NAMESPACE();
 namespace sinew::kernels::HWY_NAMESPACE {
 namespace {
 
-using Float = hn::ScalableTag<float>;
-
 template <typename T>
 void add(T* target, const T* source, std::int64_t count) {
-  const Float d;
-  for_each_vector(d, count, [&](auto io, std::int64_t i) HWY_ATTR {
-    io.store(hn::Add(io.load(d, target + i), io.load(d, source + i)), d, target + i);
+  for_each_pack<T>(count, [&](auto io, std::int64_t i) SINEW_LAMBDA {
+    io.store(add_packs(io.load(target + i), io.load(source + i)), target + i);
   });
 }
 
@@ -28,38 +25,40 @@ void add_bias(T* y, const T* bias, std::int64_t rows, std::int64_t channels) {
   for (std::int64_t r = 0; r < rows; ++r) add(y + r * channels, bias, channels);
 }
 
-// Strips of four vectors of columns stay in registers while the rows pass by.
+// d_bias += the next `rows` rows; d_y is at the first column of the range.
+template <int rows, typename T>
+HWY_INLINE void add_rows(const T* d_y, float* d_bias, std::int64_t channels, std::int64_t count) {
+  for_each_pack<T>(count, [&](auto io, std::int64_t c) SINEW_LAMBDA {
+    auto sum = io.load(d_bias + c);
+    for (int r = 0; r < rows; ++r) sum = add_packs(sum, io.load(d_y + r * channels + c));
+    io.store(sum, d_bias + c);
+  });
+}
+
+// Rows in groups, so that memory is read in a few long streams and the sums are not stored for each
+// row.
 template <typename T>
 void bias_backward(const T* d_y, float* d_bias, std::int64_t rows, std::int64_t channels,
                    std::int64_t begin, std::int64_t end) {
-  const Float d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t c = begin;
-  for (; c + 4 * lanes <= end; c += 4 * lanes) {
-    auto sum0 = hn::LoadU(d, d_bias + c);
-    auto sum1 = hn::LoadU(d, d_bias + c + lanes);
-    auto sum2 = hn::LoadU(d, d_bias + c + 2 * lanes);
-    auto sum3 = hn::LoadU(d, d_bias + c + 3 * lanes);
-    const AllLanes io;
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const T* row = d_y + r * channels + c;
-      sum0 = hn::Add(sum0, io.load(d, row));
-      sum1 = hn::Add(sum1, io.load(d, row + lanes));
-      sum2 = hn::Add(sum2, io.load(d, row + 2 * lanes));
-      sum3 = hn::Add(sum3, io.load(d, row + 3 * lanes));
-    }
-    hn::StoreU(sum0, d, d_bias + c);
-    hn::StoreU(sum1, d, d_bias + c + lanes);
-    hn::StoreU(sum2, d, d_bias + c + 2 * lanes);
-    hn::StoreU(sum3, d, d_bias + c + 3 * lanes);
+  constexpr int kGroup = 4;
+  std::int64_t r = 0;
+  for (; r + kGroup <= rows; r += kGroup) {
+    add_rows<kGroup>(d_y + r * channels + begin, d_bias + begin, channels, end - begin);
   }
-  for_each_vector(d, end - c, [&](auto io, std::int64_t i) HWY_ATTR {
-    auto sum = io.load(d, d_bias + c + i);
-    for (std::int64_t r = 0; r < rows; ++r) {
-      sum = hn::Add(sum, io.load(d, d_y + r * channels + c + i));
-    }
-    io.store(sum, d, d_bias + c + i);
-  });
+  for (; r < rows; ++r)
+    add_rows<1>(d_y + r * channels + begin, d_bias + begin, channels, end - begin);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_floats(D d, const float* from) {
+  return hn::LoadU(d, from);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_floats(D d, const bf16* from) {
+  const hn::Rebind<std::uint16_t, D> d16;
+  const hn::RebindToUnsigned<D> d32;
+  const auto bits = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(from));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, bits)));
 }
 
 // Squares of f32 are exact in f64, so the fused multiply-add rounds as the plain product and sum
@@ -76,8 +75,8 @@ double sum_of_squares(const T* data, std::int64_t count) {
   std::int64_t i = 0;
   for (; i + kSquareLanes <= count; i += kSquareLanes) {
     for (std::size_t j = 0; j < kVectors; ++j) {
-      const auto value = hn::PromoteTo(
-          d, AllLanes{}.load(d_float, data + i + static_cast<std::int64_t>(j * kLanes)));
+      const auto value =
+          hn::PromoteTo(d, load_floats(d_float, data + i + static_cast<std::int64_t>(j * kLanes)));
       sums[j] = hn::MulAdd(value, value, sums[j]);
     }
   }

@@ -12,46 +12,72 @@ HWY_BEFORE_NAMESPACE();
 namespace sinew::kernels::HWY_NAMESPACE {
 namespace {
 
-using Float = hn::ScalableTag<float>;
+// The rows of a table come in an order the hardware does not foresee: each is fetched while the one
+// before it is worked on.
+template <typename T>
+HWY_INLINE void prefetch_at(const T* row, std::int64_t c) {
+  if (row != nullptr) hwy::Prefetch(row + c);
+}
+
+template <typename T>
+const T* row_of(const EmbeddingShape& shape, const T* table, std::int32_t token) {
+  const std::int64_t row = token - shape.first_row;
+  return row >= 0 && row < shape.rows ? table + row * shape.channels : nullptr;
+}
+
+// target = a + b, either may be null for zeros.
+template <typename T, class Io>
+HWY_INLINE void embed(Io io, const T* a, const T* b, T* target, std::int64_t c) {
+  auto value = same_in_all<T>(0.0F);
+  if (a != nullptr) value = io.load(a + c);
+  if (b != nullptr) value = add_packs(value, io.load(b + c));
+  io.store(value, target + c);
+}
 
 template <typename T>
 void forward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* table,
              const T* positions, T* y, std::int64_t first_token, std::int64_t last_token) {
-  const Float d;
   const std::int64_t channels = shape.channels;
+  const bool past_cache =
+      rows_bypass_cache(y + first_token * channels, last_token - first_token, channels, 1);
   for (std::int64_t i = first_token; i < last_token; ++i) {
-    const std::int64_t row = tokens[i] - shape.first_row;
-    const T* source = row >= 0 && row < shape.rows ? table + row * channels : nullptr;
+    const T* source = row_of(shape, table, tokens[i]);
+    const T* next = i + 1 < last_token ? row_of(shape, table, tokens[i + 1]) : nullptr;
     const T* position = positions != nullptr ? positions + (i % shape.time) * channels : nullptr;
-    T* target = y + i * channels;
-    if (source != nullptr && position != nullptr) {
-      for_each_vector(d, channels, [&](auto io, std::int64_t c) HWY_ATTR {
-        io.store(hn::Add(io.load(d, source + c), io.load(d, position + c)), d, target + c);
-      });
-    } else if (const T* only = source != nullptr ? source : position; only != nullptr) {
-      std::memcpy(target, only, static_cast<std::size_t>(channels) * sizeof(T));
+    const auto body = [&](auto io, std::int64_t c) SINEW_LAMBDA {
+      prefetch_at(next, c);
+      embed(io, source, position, y + i * channels, c);
+    };
+    if (past_cache) {
+      for_each_pack_past_cache<T>(channels, body);
     } else {
-      std::memset(target, 0, static_cast<std::size_t>(channels) * sizeof(T));
+      for_each_pack<T>(channels, body);
     }
   }
+  if (past_cache) hwy::FlushStream();
+}
+
+template <typename T>
+HWY_INLINE void add_row(float* target, const T* source, const float* next, std::int64_t count) {
+  for_each_pack<T>(count, [&](auto io, std::int64_t c) SINEW_LAMBDA {
+    prefetch_at(next, c);
+    io.store(add_packs(io.load(target + c), io.load(source + c)), target + c);
+  });
 }
 
 template <typename T>
 void backward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* d_y, float* d_table,
               float* d_positions, std::int64_t begin, std::int64_t end) {
-  const Float d;
-  const std::int64_t channels = shape.channels;
-  const auto add_row = [&](float* target, const T* source) HWY_ATTR {
-    for_each_vector(d, end - begin, [&](auto io, std::int64_t c) HWY_ATTR {
-      io.store(hn::Add(io.load(d, target + c), io.load(d, source + c)), d, target + c);
-    });
-  };
-  for (std::int64_t i = 0; i < shape.batch * shape.time; ++i) {
-    const std::int64_t row = tokens[i] - shape.first_row;
-    const T* source = d_y + i * channels + begin;
-    if (row >= 0 && row < shape.rows) add_row(d_table + row * channels + begin, source);
+  const std::int64_t count = shape.batch * shape.time;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T* source = d_y + i * shape.channels + begin;
+    float* row = const_cast<float*>(row_of<float>(shape, d_table, tokens[i]));
+    const float* next = i + 1 < count ? row_of<float>(shape, d_table, tokens[i + 1]) : nullptr;
+    if (next != nullptr) next += begin;
+    if (row != nullptr) add_row(row + begin, source, next, end - begin);
     if (d_positions != nullptr) {
-      add_row(d_positions + (i % shape.time) * channels + begin, source);
+      float* position = d_positions + (i % shape.time) * shape.channels + begin;
+      add_row<T>(position, source, nullptr, end - begin);
     }
   }
 }

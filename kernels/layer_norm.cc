@@ -1,7 +1,5 @@
 #include "kernels/layer_norm.h"
 
-#include <algorithm>
-
 #include "kernels/grain.h"
 #include "kernels/registry.h"
 
@@ -39,27 +37,21 @@ void layer_norm_backward(NormShape shape, const T* d_y, const T* x, const T* wei
                          Wide<T>* d_weight, Wide<T>* d_bias, Threads threads) {
   const auto& f = best<LayerNormFunctions<T>>();
   const std::int64_t channels = shape.channels;
-  const auto input = [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t offset = begin * channels;
-    f.backward_input({end - begin, channels}, d_y + offset, x + offset, weight, mean + begin,
-                     rstd + begin, d_x_mode, d_x + offset);
-  };
-  // The parameters come first, since d_x may be d_y. With one thread both halves run on blocks of
-  // rows that stay in the cache, so that memory is read once.
   if (threads.count <= 1) {
-    for_each_row_block(shape.rows, channels, sizeof(T), [&](std::int64_t begin, std::int64_t end) {
-      const std::int64_t offset = begin * channels;
-      f.backward_parameters({end - begin, channels}, d_y + offset, x + offset, mean + begin,
-                            rstd + begin, d_weight, d_bias, 0, channels);
-      input(begin, end);
-    });
+    f.backward(shape, d_y, x, weight, mean, rstd, d_x_mode, d_x, d_weight, d_bias);
     return;
   }
+  // The parameters come first, since d_x may be d_y.
   parallel_for(threads, channels, grain_channels(shape.rows),
                [&](std::int64_t begin, std::int64_t end) {
                  f.backward_parameters(shape, d_y, x, mean, rstd, d_weight, d_bias, begin, end);
                });
-  parallel_for(threads, shape.rows, grain_rows(channels), input);
+  parallel_for(threads, shape.rows, grain_rows(channels),
+               [&](std::int64_t begin, std::int64_t end) {
+                 const std::int64_t offset = begin * channels;
+                 f.backward_input({end - begin, channels}, d_y + offset, x + offset, weight,
+                                  mean + begin, rstd + begin, d_x_mode, d_x + offset);
+               });
 }
 
 #define SINEW_INSTANTIATE(T)                                                                    \

@@ -55,6 +55,8 @@ struct LayerNormFunctions {
                   T* y, Wide<T>* mean, Wide<T>* rstd);
   void (*residual_forward)(NormShape shape, T* residual, const T* x, const T* weight, const T* bias,
                            Wide<T> epsilon, T* y, Wide<T>* mean, Wide<T>* rstd);
+  void (*backward)(NormShape shape, const T* d_y, const T* x, const T* weight, const Wide<T>* mean,
+                   const Wide<T>* rstd, Write d_x_mode, T* d_x, Wide<T>* d_weight, Wide<T>* d_bias);
   void (*backward_input)(NormShape shape, const T* d_y, const T* x, const T* weight,
                          const Wide<T>* mean, const Wide<T>* rstd, Write d_x_mode, T* d_x);
   void (*backward_parameters)(NormShape shape, const T* d_y, const T* x, const Wide<T>* mean,

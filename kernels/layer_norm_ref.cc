@@ -73,11 +73,25 @@ void backward_parameters(NormShape shape, const T* d_y, const T* x, const Wide<T
   }
 }
 
+// Row by row, the parameters first, since d_x may be d_y.
+template <typename T>
+void backward(NormShape shape, const T* d_y, const T* x, const T* weight, const Wide<T>* mean,
+              const Wide<T>* rstd, Write d_x_mode, T* d_x, Wide<T>* d_weight, Wide<T>* d_bias) {
+  const NormShape row{1, shape.channels};
+  for (std::int64_t r = 0; r < shape.rows; ++r) {
+    const std::int64_t offset = r * shape.channels;
+    backward_parameters(row, d_y + offset, x + offset, mean + r, rstd + r, d_weight, d_bias, 0,
+                        shape.channels);
+    backward_input(row, d_y + offset, x + offset, weight, mean + r, rstd + r, d_x_mode,
+                   d_x + offset);
+  }
+}
+
 }  // namespace
 
 template <typename T>
 const LayerNormFunctions<T>& layer_norm_plain() {
-  static constexpr LayerNormFunctions<T> table = {forward<T>, residual_forward<T>,
+  static constexpr LayerNormFunctions<T> table = {forward<T>, residual_forward<T>, backward<T>,
                                                   backward_input<T>, backward_parameters<T>};
   return table;
 }

@@ -68,7 +68,7 @@ HWY_INLINE std::int64_t combine_pairs(Sources sources, std::int64_t i, std::int6
 template <ReduceOp op, typename T, typename E>
 HWY_INLINE void many_small(E* t, Sources sources, std::int64_t count) {
   const auto bytes = static_cast<std::size_t>(count) * sizeof(E);
-  const bool done = with_two_vectors<T>(bytes, [&](auto lanes) HWY_ATTR {
+  const bool done = with_two_vectors<T>(bytes, [&](auto lanes) SINEW_LAMBDA {
     using L = decltype(lanes);
     const typename L::D d;
     const std::int64_t second = count - static_cast<std::int64_t>(hn::MaxLanes(d));
@@ -110,12 +110,12 @@ void many(void* target, Sources sources, std::int64_t count) {
     hn::StoreU(combined_at<op, L, E>(sources, 0), d, t);
     i = combine_pairs<op, L, Prefetch::kYes, E>(sources, elements_to_alignment(t, lanes), count,
                                                 [&](auto value, std::int64_t at)
-                                                    HWY_ATTR { hn::Stream(value, d, t + at); });
+                                                    SINEW_LAMBDA { hn::Stream(value, d, t + at); });
     hwy::FlushStream();
   } else {
     i = combine_pairs<op, L, Prefetch::kNo, E>(sources, 0, count,
                                                [&](auto value, std::int64_t at)
-                                                   HWY_ATTR { hn::StoreU(value, d, t + at); });
+                                                   SINEW_LAMBDA { hn::StoreU(value, d, t + at); });
   }
   if (i + lanes <= count) hn::StoreU(combined_at<op, L, E>(sources, i), d, t + i);
   hn::StoreU(last, d, t + count - lanes);

@@ -32,7 +32,7 @@ HWY_INLINE typename L::Memory combined_at(const E* a, const E* b) {
 template <ReduceOp op, typename T, typename E>
 HWY_INLINE void binary_small(E* t, const E* a, const E* b, std::int64_t count) {
   const auto bytes = static_cast<std::size_t>(count) * sizeof(E);
-  const bool done = with_two_vectors<T>(bytes, [&](auto lanes) HWY_ATTR {
+  const bool done = with_two_vectors<T>(bytes, [&](auto lanes) SINEW_LAMBDA {
     using L = decltype(lanes);
     const typename L::D d;
     const std::int64_t second = count - static_cast<std::int64_t>(hn::MaxLanes(d));
@@ -108,10 +108,16 @@ HWY_INLINE typename FullLanes<T>::Memory divided(typename FullLanes<T>::Memory v
 template <typename T>
 void scale_by(void* data, std::int64_t count, std::int64_t divisor) {
   const typename FullLanes<T>::D d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   auto* x = static_cast<Stored<T>*>(data);
-  for_each_vector(d, count, [&](auto io, std::int64_t i) HWY_ATTR {
-    io.store(divided<T>(io.load(d, x + i), divisor), d, x + i);
-  });
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    hn::StoreU(divided<T>(hn::LoadU(d, x + i), divisor), d, x + i);
+  }
+  if (i < count) {
+    const auto rest = static_cast<std::size_t>(count - i);
+    store_part(divided<T>(load_part(d, x + i, rest), divisor), d, x + i, rest);
+  }
 }
 
 void copy_bytes(void* target, const void* source, std::int64_t size_bytes) {

@@ -1,10 +1,9 @@
-// What the vector kernels share, compiled once per instruction set: loads and stores of part of a
-// vector, 16-bit floats as vectors of f32, the loop over a range, the exponential. Internal to
-// x_simd.cc files.
+// What the vector kernels share, compiled once per instruction set: packs of elements and their
+// loads and stores, the loop over a range, row sums, the exponential. Internal to x_simd.cc files.
 //
-// The one rule behind for_each_vector: an element's arithmetic does not depend on where in the
-// range it lies. The tail runs the same vector code on a partly filled vector, so a shard computes
-// the same bits as the whole.
+// The one rule behind for_each_pack: an element's arithmetic does not depend on where in the range
+// it lies. The tail runs the same vector code on a partly filled pack, so a shard computes the same
+// bits as the whole.
 #if defined(SINEW_KERNELS_SIMD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef SINEW_KERNELS_SIMD_INL_H
 #undef SINEW_KERNELS_SIMD_INL_H
@@ -15,11 +14,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/streaming.h"
 #include "sched/base/dtype.h"
+
+// The attributes of every lambda in vector code: the instruction set, and inlining early enough
+// that what it captures stays in registers.
+#ifndef SINEW_LAMBDA
+#define SINEW_LAMBDA HWY_ATTR __attribute__((always_inline))
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace sinew::kernels::HWY_NAMESPACE {
@@ -48,172 +55,284 @@ HWY_INLINE void store_part(hn::Vec<D> value, D d, T* to, std::size_t count) {
 #endif
 }
 
-// bf16 bits, as the low half of u32 lanes, of f32 values: round to nearest even, NaN stays NaN.
+// bf16 bits of f32 lanes in the upper half of each lane, the lower half arbitrary: round to nearest
+// even. A quiet NaN, all that arithmetic produces, keeps its upper half.
 template <class D32>
-HWY_INLINE hn::Vec<D32> round_to_bf16(D32 d32, hn::Vec<hn::RebindToFloat<D32>> value) {
+HWY_INLINE hn::Vec<D32> round_to_upper_half(D32 d32, hn::Vec<hn::RebindToFloat<D32>> value) {
   const auto bits = hn::BitCast(d32, value);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fff))));
-  const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d32, 0x40));
-  return hn::IfThenElse(hn::RebindMask(d32, hn::IsNaN(value)), quiet, rounded);
+  const auto is_odd = hn::TestBit(bits, hn::Set(d32, 0x10000));
+  const auto half = hn::IfThenElse(is_odd, hn::Set(d32, 0x8000), hn::Set(d32, 0x7fff));
+  return hn::Add(bits, hn::IfThenZeroElse(hn::RebindMask(d32, hn::IsNaN(value)), half));
 }
 
-// How a kernel reads and writes a vector of f32 (or f64): all lanes, all lanes past the cache, or
-// the first few. Memory may hold bf16 where arithmetic is f32. keep() zeroes lanes that hold no
-// element, for sums.
-struct AllLanes {
-  template <class D>
-  HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D>* from) const {
-    return hn::LoadU(d, from);
-  }
-  template <class D>
-  HWY_INLINE hn::Vec<D> load(D d, const bf16* from) const {
-    const hn::Rebind<std::uint16_t, D> d16;
-    const hn::RebindToUnsigned<D> d32;
-    const auto bits = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(from));
-    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, bits)));
-  }
-  template <class D>
-  HWY_INLINE void store(hn::Vec<D> value, D d, hn::TFromD<D>* to) const {
-    hn::StoreU(value, d, to);
-  }
-  template <class D>
-  HWY_INLINE void store(hn::Vec<D> value, D d, bf16* to) const {
-    const hn::Rebind<std::uint16_t, D> d16;
-    hn::StoreU(bf16_bits(d16, d, value), d16, reinterpret_cast<std::uint16_t*>(to));
-  }
-  template <class D>
-  HWY_INLINE hn::Vec<D> keep(D, hn::Vec<D> value) const {
-    return value;
-  }
+// A pack is what a kernel works on at a time: one vector of f32, or for bf16 two, the elements of
+// even and of odd index. Those lie in the halves of one 32-bit lane and so widen and narrow without
+// moving between lanes.
+using FloatTag = hn::ScalableTag<float>;
+using FloatVec = hn::Vec<FloatTag>;
 
- protected:
-  template <class D16, class D>
-  static HWY_INLINE hn::Vec<D16> bf16_bits(D16 d16, D d, hn::Vec<D> value) {
-    const hn::RebindToUnsigned<D> d32;
-    const hn::RebindToSigned<D> di32;
-    (void)d;
-    return hn::DemoteTo(d16, hn::BitCast(di32, round_to_bf16(d32, value)));
+template <std::size_t vectors>
+struct Pack {
+  FloatVec v[vectors];
+};
+template <typename T>
+inline constexpr std::size_t kPackVectors = std::is_same_v<T, bf16> ? 2 : 1;
+template <typename T>
+inline constexpr std::int64_t kPackElements =
+    static_cast<std::int64_t>(kPackVectors<T>* hn::MaxLanes(FloatTag()));
+template <typename T>
+using PackOf = Pack<kPackVectors<T>>;
+
+// function(vectors...) on each vector of the packs.
+template <class Function, std::size_t n, class... Packs>
+HWY_INLINE Pack<n> apply(const Function& function, const Pack<n>& first, const Packs&... rest) {
+  if constexpr (n == 1) {
+    return {{function(first.v[0], rest.v[0]...)}};
+  } else {
+    return {{function(first.v[0], rest.v[0]...), function(first.v[1], rest.v[1]...)}};
+  }
+}
+
+template <typename T>
+HWY_INLINE PackOf<T> same_in_all(float value) {
+  const auto v = hn::Set(FloatTag(), value);
+  if constexpr (kPackVectors<T> == 1) {
+    return {{v}};
+  } else {
+    return {{v, v}};
+  }
+}
+
+template <std::size_t n>
+HWY_INLINE Pack<n> add_packs(const Pack<n>& a, const Pack<n>& b) {
+  return apply([](FloatVec x, FloatVec y) SINEW_LAMBDA { return hn::Add(x, y); }, a, b);
+}
+
+template <std::size_t n>
+HWY_INLINE float sum_of(const Pack<n>& pack) {
+  if constexpr (n == 1) {
+    return hn::GetLane(hn::SumOfLanes(FloatTag(), pack.v[0]));
+  } else {
+    return hn::GetLane(hn::SumOfLanes(FloatTag(), hn::Add(pack.v[0], pack.v[1])));
+  }
+}
+
+// function(r) with r a constant of its own type for each r in [0, rows): arrays indexed by it stay
+// in registers, which those indexed by a loop variable do not.
+template <class Function, int... r>
+HWY_INLINE void for_each_constant(const Function& function, std::integer_sequence<int, r...>) {
+  (function(std::integral_constant<int, r>()), ...);
+}
+template <int rows, class Function>
+HWY_INLINE void for_rows(const Function& function) {
+  for_each_constant(function, std::make_integer_sequence<int, rows>());
+}
+
+// How packs of elements T come from memory and go back: whole, whole and past the cache, or the
+// first few elements. f32 arrays beside bf16 ones (parameter gradients) are split into even and odd
+// on the way. keep() zeroes what holds no element, for sums.
+template <typename T>
+struct Whole {
+  HWY_INLINE PackOf<T> load(const float* from) const {
+    const FloatTag d;
+    PackOf<T> pack;
+    if constexpr (kPackVectors<T> == 1) {
+      pack.v[0] = hn::LoadU(d, from);
+    } else {
+      hn::LoadInterleaved2(d, from, pack.v[0], pack.v[1]);
+    }
+    return pack;
+  }
+  HWY_INLINE Pack<2> load(const bf16* from) const {
+    const hn::ScalableTag<std::uint16_t> d16;
+    return from_bits(hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(from)));
+  }
+  HWY_INLINE void store(const PackOf<T>& pack, float* to) const {
+    const FloatTag d;
+    if constexpr (kPackVectors<T> == 1) {
+      hn::StoreU(pack.v[0], d, to);
+    } else {
+      hn::StoreInterleaved2(pack.v[0], pack.v[1], d, to);
+    }
+  }
+  HWY_INLINE void store(const Pack<2>& pack, bf16* to) const {
+    const hn::ScalableTag<std::uint16_t> d16;
+    hn::StoreU(bf16_bits(pack), d16, reinterpret_cast<std::uint16_t*>(to));
+  }
+  HWY_INLINE PackOf<T> keep(const PackOf<T>& pack) const { return pack; }
+
+  static HWY_INLINE Pack<2> from_bits(hn::Vec<hn::ScalableTag<std::uint16_t>> bits16) {
+    const hn::ScalableTag<std::uint32_t> d32;
+    const auto bits = hn::BitCast(d32, bits16);
+    return {{hn::BitCast(FloatTag(), hn::ShiftLeft<16>(bits)),
+             hn::BitCast(FloatTag(), hn::And(bits, hn::Set(d32, 0xffff0000U)))}};
+  }
+  static HWY_INLINE hn::Vec<hn::ScalableTag<std::uint16_t>> bf16_bits(const Pack<2>& pack) {
+    const hn::ScalableTag<std::uint16_t> d16;
+    const hn::ScalableTag<std::uint32_t> d32;
+    const auto even = hn::ShiftRight<16>(round_to_upper_half(d32, pack.v[0]));
+    const auto odd = round_to_upper_half(d32, pack.v[1]);
+    return hn::BitCast(d16, hn::OrAnd(even, odd, hn::Set(d32, 0xffff0000U)));
   }
 };
 
-// `to` must be aligned to the vector as it lies in memory. The caller ends with hwy::FlushStream().
-struct AllLanesPastCache : AllLanes {
-  template <class D>
-  HWY_INLINE void store(hn::Vec<D> value, D d, hn::TFromD<D>* to) const {
-    hn::Stream(value, d, to);
+// `to` must be aligned to the pack as it lies in memory. The caller ends with hwy::FlushStream().
+template <typename T>
+struct WholePastCache : Whole<T> {
+  HWY_INLINE void store(const Pack<1>& pack, float* to) const {
+    hn::Stream(pack.v[0], FloatTag(), to);
   }
-  template <class D>
-  HWY_INLINE void store(hn::Vec<D> value, D d, bf16* to) const {
-    const hn::Rebind<std::uint16_t, D> d16;
-    hn::Stream(bf16_bits(d16, d, value), d16, reinterpret_cast<std::uint16_t*>(to));
+  HWY_INLINE void store(const Pack<2>& pack, bf16* to) const {
+    const hn::ScalableTag<std::uint16_t> d16;
+    hn::Stream(Whole<T>::bf16_bits(pack), d16, reinterpret_cast<std::uint16_t*>(to));
   }
 };
 
-struct FirstLanes {
+template <typename T>
+struct First {
   std::size_t count;
-  template <class D>
-  HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D>* from) const {
-    return load_part(d, from, count);
+  HWY_INLINE PackOf<T> load(const float* from) const {
+    const FloatTag d;
+    if constexpr (kPackVectors<T> == 1) {
+      return {{load_part(d, from, count)}};
+    } else {
+      const auto low = load_part(d, from, in_low());
+      const auto high = load_part(d, from + in_low(), count - in_low());
+      return {{hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low)}};
+    }
   }
-  template <class D>
-  HWY_INLINE hn::Vec<D> load(D d, const bf16* from) const {
-    bf16 buffer[hn::MaxLanes(d)] = {};
-    std::memcpy(buffer, from, count * sizeof(bf16));
-    return AllLanes{}.load(d, buffer);
+  HWY_INLINE Pack<2> load(const bf16* from) const {
+    const hn::ScalableTag<std::uint16_t> d16;
+    return Whole<T>::from_bits(load_part(d16, reinterpret_cast<const std::uint16_t*>(from), count));
   }
-  template <class D>
-  HWY_INLINE void store(hn::Vec<D> value, D d, hn::TFromD<D>* to) const {
-    store_part(value, d, to, count);
+  HWY_INLINE void store(const PackOf<T>& pack, float* to) const {
+    const FloatTag d;
+    if constexpr (kPackVectors<T> == 1) {
+      store_part(pack.v[0], d, to, count);
+    } else {
+      HWY_ALIGN float buffer[2 * hn::MaxLanes(d)];
+      hn::StoreInterleaved2(pack.v[0], pack.v[1], d, buffer);
+      store_part(hn::Load(d, buffer), d, to, in_low());
+      store_part(hn::Load(d, buffer + hn::MaxLanes(d)), d, to + in_low(), count - in_low());
+    }
   }
-  template <class D>
-  HWY_INLINE void store(hn::Vec<D> value, D d, bf16* to) const {
-    bf16 buffer[hn::MaxLanes(d)];
-    AllLanes{}.store(value, d, buffer);
-    std::memcpy(to, buffer, count * sizeof(bf16));
+  HWY_INLINE void store(const Pack<2>& pack, bf16* to) const {
+    const hn::ScalableTag<std::uint16_t> d16;
+    store_part(Whole<T>::bf16_bits(pack), d16, reinterpret_cast<std::uint16_t*>(to), count);
   }
-  template <class D>
-  HWY_INLINE hn::Vec<D> keep(D d, hn::Vec<D> value) const {
-    return hn::IfThenElseZero(hn::FirstN(d, count), value);
+  HWY_INLINE PackOf<T> keep(const PackOf<T>& pack) const {
+    const FloatTag d;
+    if constexpr (kPackVectors<T> == 1) {
+      return {{hn::IfThenElseZero(hn::FirstN(d, count), pack.v[0])}};
+    } else {
+      return {{hn::IfThenElseZero(hn::FirstN(d, (count + 1) / 2), pack.v[0]),
+               hn::IfThenElseZero(hn::FirstN(d, count / 2), pack.v[1])}};
+    }
+  }
+
+ private:
+  // Of two vectors of f32 in memory, how many elements the first holds.
+  [[nodiscard]] HWY_INLINE std::size_t in_low() const {
+    return count < hn::MaxLanes(FloatTag()) ? count : hn::MaxLanes(FloatTag());
   }
 };
 
-// Calls body(io, i) on consecutive vectors that cover [0, count).
-template <class D, class Body>
-HWY_INLINE void for_each_vector(D d, std::int64_t count, const Body& body) {
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+// Calls body(io, i) on consecutive packs that cover [0, count).
+template <typename T, class Body>
+HWY_INLINE void for_each_pack(std::int64_t count, const Body& body) {
   std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) body(AllLanes{}, i);
-  if (i < count) body(FirstLanes{static_cast<std::size_t>(count - i)}, i);
+  for (; i + kPackElements<T> <= count; i += kPackElements<T>) body(Whole<T>{}, i);
+  if (i < count) body(First<T>{static_cast<std::size_t>(count - i)}, i);
 }
 
-// The same with stores past the cache, for a body whose only output is aligned to the vector at i =
+// The same with stores past the cache, for a body whose only output is aligned to the pack at i =
 // 0.
-template <class D, class Body>
-HWY_INLINE void for_each_vector_past_cache(D d, std::int64_t count, const Body& body) {
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+template <typename T, class Body>
+HWY_INLINE void for_each_pack_past_cache(std::int64_t count, const Body& body) {
   std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) body(AllLanesPastCache{}, i);
-  if (i < count) body(FirstLanes{static_cast<std::size_t>(count - i)}, i);
+  for (; i + kPackElements<T> <= count; i += kPackElements<T>) body(WholePastCache<T>{}, i);
+  if (i < count) body(First<T>{static_cast<std::size_t>(count - i)}, i);
 }
 
 // For a body whose only output is target[0, count): past the cache when that is worth it. `inputs`
 // arrays of the same size are read, none of them is target.
-template <class D, typename T, class Body>
-HWY_INLINE void for_each_vector_into(D d, T* target, std::int64_t count, std::int64_t inputs,
-                                     const Body& body) {
+template <typename T, class Body>
+HWY_INLINE void for_each_pack_into(T* target, std::int64_t count, std::int64_t inputs,
+                                   const Body& body) {
   if (!bypasses_cache((inputs + 1) * count * static_cast<std::int64_t>(sizeof(T)))) {
-    for_each_vector(d, count, body);
+    for_each_pack<T>(count, body);
     return;
   }
-  const std::int64_t head = elements_to_alignment(target, static_cast<std::int64_t>(hn::Lanes(d)));
-  if (head > 0) body(FirstLanes{static_cast<std::size_t>(head)}, 0);
-  for_each_vector_past_cache(d, count - head,
-                             [&](auto io, std::int64_t i) HWY_ATTR { body(io, head + i); });
+  const std::int64_t head = elements_to_alignment(target, kPackElements<T>);
+  if (head > 0) body(First<T>{static_cast<std::size_t>(head)}, 0);
+  for_each_pack_past_cache<T>(count - head,
+                              [&](auto io, std::int64_t i) SINEW_LAMBDA { body(io, head + i); });
   hwy::FlushStream();
 }
 
 // Whether the rows of an output [rows, columns] should bypass the cache, and can, every row being
 // aligned.
-template <class D, typename T>
-HWY_INLINE bool rows_bypass_cache(D d, const T* target, std::int64_t rows, std::int64_t columns,
+template <typename T>
+HWY_INLINE bool rows_bypass_cache(const T* target, std::int64_t rows, std::int64_t columns,
                                   std::int64_t inputs) {
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   return bypasses_cache((inputs + 1) * rows * columns * static_cast<std::int64_t>(sizeof(T))) &&
-         columns % lanes == 0 && elements_to_alignment(target, lanes) == 0;
+         columns % kPackElements<T> == 0 && elements_to_alignment(target, kPackElements<T>) == 0;
 }
 
-// The sum of term(io, i) over the vectors that cover [0, count), in four chains; term must keep()
-// its lanes.
-template <class D, class Term>
-HWY_INLINE hn::TFromD<D> sum_over(D d, std::int64_t count, const Term& term) {
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  auto sum0 = hn::Zero(d);
+// The sum of term(io, i) over the packs that cover [0, count), in four chains; term must keep() its
+// elements.
+template <typename T, class Term>
+HWY_INLINE float sum_over(std::int64_t count, const Term& term) {
+  constexpr std::int64_t kStep = kPackElements<T>;
+  auto sum0 = same_in_all<T>(0.0F);
   auto sum1 = sum0;
   auto sum2 = sum0;
   auto sum3 = sum0;
+  const Whole<T> io;
   std::int64_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    sum0 = hn::Add(sum0, term(AllLanes{}, i));
-    sum1 = hn::Add(sum1, term(AllLanes{}, i + lanes));
-    sum2 = hn::Add(sum2, term(AllLanes{}, i + 2 * lanes));
-    sum3 = hn::Add(sum3, term(AllLanes{}, i + 3 * lanes));
+  for (; i + 4 * kStep <= count; i += 4 * kStep) {
+    sum0 = add_packs(sum0, term(io, i));
+    sum1 = add_packs(sum1, term(io, i + kStep));
+    sum2 = add_packs(sum2, term(io, i + 2 * kStep));
+    sum3 = add_packs(sum3, term(io, i + 3 * kStep));
   }
-  for (; i + lanes <= count; i += lanes) sum0 = hn::Add(sum0, term(AllLanes{}, i));
-  if (i < count) sum1 = hn::Add(sum1, term(FirstLanes{static_cast<std::size_t>(count - i)}, i));
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
+  for (; i + kStep <= count; i += kStep) sum0 = add_packs(sum0, term(io, i));
+  if (i < count) sum1 = add_packs(sum1, term(First<T>{static_cast<std::size_t>(count - i)}, i));
+  return sum_of(add_packs(add_packs(sum0, sum1), add_packs(sum2, sum3)));
 }
 
-// exp(x) for f32 x <= 88.37. n = round(x log2(e)), r = x - n ln 2 in two parts, then the polynomial
-// 1 + r + r^2 q(r) on |r| <= 0.3467, q of degree 4 with relative error 3.7e-9 (coefficients:
-// minimax, weighted by exp), times 2^n. Relative error at most 2 units roundoff (1.2e-7), tested. 0
-// below -87.33 (where the result would be subnormal); NaN stays NaN.
-template <class D>
-HWY_INLINE hn::Vec<D> exp_below_overflow(D d, hn::Vec<D> x) {
-  const hn::RebindToSigned<D> di;
-  // 1.5 * 2^23 + 127: adding it leaves n + 127, the exponent field of 2^n, in the low bits.
+// exp(x) for |x| <= 87, with relative error at most 2 units roundoff (1.2e-7, tested over the whole
+// range); NaN stays NaN; anything for larger |x|. AVX-512: n = round(16 x log2(e)), r = x - n
+// ln(2)/16 in two parts, so |r| <= 0.0217, where the cubic Taylor polynomial has relative error
+// r^4/24 < 1e-8; times 2^(n/16), whose fraction comes from a table of 16 held in a register. Entry
+// j is the bits of 2^(j/16) less j << 19, so that adding n << 19 = ((n - j)/16 << 23) + (j << 19)
+// leaves the bits of 2^(n/16).
+// AVX2, which has no table of 16: n = round(x log2(e)), |r| <= 0.3467, 1 + r + r^2 q(r) with q of
+// degree 4 and relative error 3.7e-9 (coefficients: minimax, weighted by exp), times 2^n.
+HWY_INLINE FloatVec exp_in_range(FloatVec x) {
+  const FloatTag d;
+  const hn::RebindToSigned<FloatTag> di;
+#if HWY_TARGET == HWY_AVX3
+  HWY_ALIGN static constexpr std::int32_t kPowers[16] = {
+      0x3f800000, 0x3f7daac3, 0x3f7b95c2, 0x3f79c3d3, 0x3f7837f0, 0x3f76f532,
+      0x3f75fed7, 0x3f75583f, 0x3f7504f3, 0x3f7508a4, 0x3f75672a, 0x3f76248c,
+      0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7, 0x3f7d257d};
+  const auto magic = hn::Set(d, 12582912.0F);  // 1.5 * 2^23: leaves n in the low bits
+  const auto shifted = hn::MulAdd(x, hn::Set(d, 0x1.715476p+4F), magic);
+  const auto n = hn::Sub(shifted, magic);
+  auto r = hn::NegMulAdd(n, hn::Set(d, 0x1.62e43p-5F), x);
+  r = hn::NegMulAdd(n, hn::Set(d, -0x1.05c61p-33F), r);
+  auto e = hn::MulAdd(r, hn::Set(d, 1.0F / 6), hn::Set(d, 0.5F));
+  e = hn::MulAdd(e, r, hn::Set(d, 1.0F));
+  e = hn::MulAdd(e, r, hn::Set(d, 1.0F));
+  const auto index = hn::BitCast(di, shifted);  // the permutation reads the low four bits
+  const hn::Vec<decltype(di)> fraction{
+      _mm512_permutexvar_epi32(index.raw, hn::Load(di, kPowers).raw)};
+  return hn::Mul(e, hn::BitCast(d, hn::Add(fraction, hn::ShiftLeft<19>(index))));
+#else
+  // 1.5 * 2^23 + 127: leaves n + 127, the exponent field of 2^n, in the low bits.
   const auto magic = hn::Set(d, 12583039.0F);
-  const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504F), magic);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, 0x1.715476p+0F), magic);
   const auto n = hn::Sub(shifted, magic);
   const auto power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
   auto r = hn::NegMulAdd(n, hn::Set(d, 0x1.62e43p-1F), x);
@@ -222,14 +341,13 @@ HWY_INLINE hn::Vec<D> exp_below_overflow(D d, hn::Vec<D> x) {
   q = hn::MulAdd(q, r, hn::Set(d, 0x1.5558f2p-5F));
   q = hn::MulAdd(q, r, hn::Set(d, 0x1.555492p-3F));
   q = hn::MulAdd(q, r, hn::Set(d, 0x1.fffffcp-2F));
-  const auto e = hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), hn::Set(d, 1.0F));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.33F)), hn::Mul(e, power));
+  return hn::Mul(hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), hn::Set(d, 1.0F)), power);
+#endif
 }
 
-// The same for any x: infinity above 88.37.
-template <class D>
-HWY_INLINE hn::Vec<D> exp_any(D d, hn::Vec<D> x) {
-  return hn::IfThenElse(hn::Gt(x, hn::Set(d, 88.37F)), hn::Inf(d), exp_below_overflow(d, x));
+// The same for any x <= 87: 0 below -87.
+HWY_INLINE FloatVec exp_or_zero(FloatVec x) {
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(FloatTag(), -87.0F)), exp_in_range(x));
 }
 
 }  // namespace sinew::kernels::HWY_NAMESPACE

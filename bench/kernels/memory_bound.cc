@@ -21,14 +21,6 @@ Arrays::Arrays(int count, std::int64_t size_bytes)
 
 void Arrays::Free::operator()(char* memory) const { std::free(memory); }
 
-void fill(float* data, std::int64_t count) {
-  std::uint32_t state = 12345;
-  for (std::int64_t i = 0; i < count; ++i) {
-    state = state * 1664525U + 1013904223U;
-    data[i] = static_cast<float>(state >> 8) * 0x1p-22F - 2.0F;
-  }
-}
-
 int calls_per_block(const Traffic& traffic) {
   // A block of about 1 MB, some 10 us and more; at most what calls of 5 ns can fill 50 us with.
   const double bytes = std::max(traffic.read_bytes + traffic.written_bytes, 100.0);

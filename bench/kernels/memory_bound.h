@@ -31,9 +31,6 @@ class Arrays {
   std::unique_ptr<char, Free> block_;
 };
 
-// Fills with uniform values in [-2, 2).
-void fill(float* data, std::int64_t count);
-
 // What one call must move at least, and the memory it ranges over.
 struct Traffic {
   double read_bytes;
