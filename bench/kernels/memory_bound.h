@@ -11,6 +11,8 @@
 #include <memory>
 #include <string>
 
+#include "kernels/element.h"
+
 namespace sinew::bench {
 
 // `count` arrays of `size_bytes` in one block, each 64-byte aligned and displaced by a different
@@ -30,6 +32,17 @@ class Arrays {
   std::int64_t stride_bytes_;
   std::unique_ptr<char, Free> block_;
 };
+
+// Fills with uniform values in [-2, 2), rounded to T.
+template <typename T>
+void fill(T* data, std::int64_t count) {
+  std::uint32_t state = 12345;
+  for (std::int64_t i = 0; i < count; ++i) {
+    state = state * 1664525U + 1013904223U;
+    const auto value = static_cast<float>(state >> 8) * 0x1p-22F - 2.0F;
+    data[i] = kernels::narrow<T>(static_cast<kernels::Wide<T>>(value));
+  }
+}
 
 // What one call must move at least, and the memory it ranges over.
 struct Traffic {

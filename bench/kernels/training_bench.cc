@@ -29,15 +29,6 @@ void add_versions(const std::string& name, Run run) {
 }
 
 template <typename T>
-void fill(T* data, std::int64_t count) {
-  std::uint32_t state = 12345;
-  for (std::int64_t i = 0; i < count; ++i) {
-    state = state * 1664525U + 1013904223U;
-    data[i] = narrow<T>(static_cast<float>(state >> 8) * 0x1p-22F - 2.0F);
-  }
-}
-
-template <typename T>
 struct Matrices {
   Matrices(int number, std::int64_t rows, std::int64_t columns)
       : count(rows * columns),
