@@ -128,6 +128,7 @@ class Simulator {
     return waits_[(first_[at.rank] + at.task) * segments_ + at.segment];
   }
   [[nodiscard]] bool rendezvous() const { return options_.credits == 0; }
+  [[nodiscard]] bool in_program_order() const { return options_.order == PortOrder::kProgram; }
 
   void number_instances() {
     std::uint64_t count = 0;
@@ -141,8 +142,18 @@ class Simulator {
                       "in all",
                       segments_, count, kMaxInstances));
     }
+    if (in_program_order() && (segments_ != 1 || topology_.ports == 0)) {
+      throw UsageError(
+          fmt::format("program order of ports with {} segments and {} ports; legal: 1 "
+                      "segment and at least 1 port",
+                      segments_, topology_.ports));
+    }
     waits_.assign(count * segments_, 0);
     compute_free_.assign(tasks_.programs.size(), 0);
+    next_send_.assign(tasks_.programs.size(), 0);
+    next_receive_.assign(tasks_.programs.size(), 0);
+    next_compute_.assign(tasks_.programs.size(), 0);
+    waiting_compute_.resize(tasks_.programs.size());
     result_.rank_seconds.assign(tasks_.programs.size(), 0);
     if (!options_.timeline) return;
     result_.timeline.title = fmt::format("{} {}, {} ranks", name_of(schedule_.contract.op),
@@ -228,9 +239,8 @@ class Simulator {
         return finish(at);
       case Verb::kRecvReduce:
       case Verb::kReduce:
-        return compute(at, topology_.reduce_s_per_byte);
       case Verb::kCopy:
-        return compute(at, topology_.copy_s_per_byte);
+        return compute(at);
     }
   }
 
@@ -243,8 +253,22 @@ class Simulator {
     if (task.lane_index + 1 < end.size()) release({0, end[task.lane_index + 1], at.rank});
   }
 
-  // The compute lane serves in the order of readiness, which is the order of these calls.
-  void compute(const Instance& at, double cost) {
+  // The compute lane serves in the order of readiness, which is the order of these calls, or in the
+  // order of the program.
+  void compute(const Instance& at) {
+    if (!in_program_order()) return start_compute(at);
+    std::set<Instance>& waiting = waiting_compute_[at.rank];
+    waiting.insert(at);
+    while (!waiting.empty() && task_of(*waiting.begin()).compute_index == next_compute_[at.rank]) {
+      ++next_compute_[at.rank];
+      start_compute(*waiting.begin());
+      waiting.erase(waiting.begin());
+    }
+  }
+
+  void start_compute(const Instance& at) {
+    const double cost =
+        task_of(at).verb == Verb::kCopy ? topology_.copy_s_per_byte : topology_.reduce_s_per_byte;
     const double start = std::max(now_, compute_free_[at.rank]);
     const double end = start + static_cast<double>(bytes_of(at)) * cost;
     compute_free_[at.rank] = end;
@@ -272,17 +296,33 @@ class Simulator {
     Port& port = ports_[number];
     if (port.queue.empty() || port.active >= std::max(topology_.ports, 1)) return;
     const Instance at = *port.queue.begin();
+    if (in_program_order() && task_of(at).port_index != next_send_[at.rank]) return;
     const Route& route = route_of(task_of(at));
+    const bool turn = receivers_turn(at);
     for (const std::uint32_t held : route.held) {
-      if (shared_[held].active < shared_[held].capacity) continue;
+      // The receiving port comes last: who waits for a turn waits there.
+      const bool last = held == route.held.back();
+      if (shared_[held].active < shared_[held].capacity && (turn || !last)) continue;
       shared_[held].waiting.push_back(number);
       return;
     }
     for (const std::uint32_t held : route.held) ++shared_[held].active;
     ++port.active;
+    ++next_send_[at.rank];
+    ++next_receive_[static_cast<std::size_t>(lane_of(task_of(at)).target)];
     port.queue.erase(port.queue.begin());
     begin(at);
     touched_.push_back(number);
+  }
+
+  // Whether the receiver's program order lets this message come next.
+  [[nodiscard]] bool receivers_turn(const Instance& at) const {
+    if (!in_program_order()) return true;
+    const Task& task = task_of(at);
+    const TaskLane& lane = lane_of(task);
+    const auto target = static_cast<std::size_t>(lane.target);
+    return tasks_.programs[target][lane.receives[task.lane_index]].port_index ==
+           next_receive_[target];
   }
 
   void start_transfer(const Instance& at) {
@@ -291,6 +331,10 @@ class Simulator {
     const double end =
         now_ + link.latency_s + static_cast<double>(bytes_of(at)) * link.cost_s_per_byte;
     events_.push({end, event_number_++, at});
+    if (options_.timeline) {
+      result_.transfers.push_back({static_cast<int>(at.rank), task.peer, task.first_step,
+                                   static_cast<int>(at.segment), now_, end});
+    }
     note(at, at.rank, kSendLane, now_, end);
     note(at, task.peer, kRecvLane, now_, end);
   }
@@ -383,8 +427,12 @@ class Simulator {
   std::vector<Route> routes_;         // [lane]
   std::vector<Port> ports_;
   std::vector<Shared> shared_;
-  std::vector<std::uint32_t> touched_;  // ports that may start something
-  std::vector<double> compute_free_;    // [rank]
+  std::vector<std::uint32_t> touched_;       // ports that may start something
+  std::vector<double> compute_free_;         // [rank]
+  std::vector<std::uint32_t> next_send_;     // [rank] how many sends have started
+  std::vector<std::uint32_t> next_receive_;  // [rank] how many messages to it have started
+  std::vector<std::uint32_t> next_compute_;
+  std::vector<std::set<Instance>> waiting_compute_;  // [rank] ready, but not their turn
   std::priority_queue<Event> events_;
   std::uint64_t event_number_ = 0;
   std::uint64_t done_ = 0;
@@ -392,15 +440,30 @@ class Simulator {
   Simulation result_;
 };
 
-double counted(const Schedule& schedule, const TaskPrograms& tasks, Link link, double reduce) {
-  SimulateOptions options;
-  options.timeline = false;
+struct Counting {
+  const Schedule& schedule;
+  const TaskPrograms& tasks;
+  PortOrder order;
+
+  [[nodiscard]] double seconds(Link link, double reduce) const {
+    SimulateOptions options;
+    options.timeline = false;
+    options.order = order;
+    options.bytes = vector_bytes();
+    const Topology topology = homogeneous(schedule.contract.world, link, reduce);
+    return Simulator(schedule, tasks, topology, options).run().seconds;
+  }
+
   // Every segment of every chunk is one byte.
-  options.bytes = std::int64_t{schedule.contract.chunks()} * std::max(schedule.segments, 1);
-  const Topology topology = homogeneous(schedule.contract.world, link, reduce);
-  const double seconds = Simulator(schedule, tasks, topology, options).run().seconds;
-  return link.latency_s != 0 ? seconds : seconds / static_cast<double>(options.bytes);
-}
+  [[nodiscard]] std::int64_t vector_bytes() const {
+    return std::int64_t{schedule.contract.chunks()} * std::max(schedule.segments, 1);
+  }
+
+  [[nodiscard]] Cost count() const {
+    const auto vector = static_cast<double>(vector_bytes());
+    return {seconds({1, 0}, 0), seconds({0, 1}, 0) / vector, seconds({0, 0}, 1) / vector};
+  }
+};
 
 }  // namespace
 
@@ -413,10 +476,34 @@ Simulation simulate(const Schedule& schedule, const Topology& topology,
   return Simulator(schedule, lower_to_tasks(schedule), topology, options).run();
 }
 
+Simulation simulate_fastest(const Schedule& schedule, const Topology& topology,
+                            const SimulateOptions& options) {
+  Simulation fastest = simulate(schedule, topology, options);
+  SimulateOptions awaited = options;
+  awaited.credits = 0;
+  SimulateOptions ordered = options;
+  ordered.order = PortOrder::kProgram;
+  for (const SimulateOptions& other : {awaited, ordered}) {
+    try {
+      Simulation simulation = simulate(schedule, topology, other);
+      if (simulation.seconds < fastest.seconds) fastest = std::move(simulation);
+    } catch (const Error&) {
+      // This schedule cannot be served so.
+    }
+  }
+  return fastest;
+}
+
 Cost count_cost(const Schedule& schedule) {
   const TaskPrograms tasks = lower_to_tasks(schedule);
-  return {counted(schedule, tasks, {1, 0}, 0), counted(schedule, tasks, {0, 1}, 0),
-          counted(schedule, tasks, {0, 0}, 1)};
+  const Cost ready = Counting{schedule, tasks, PortOrder::kReady}.count();
+  try {
+    const Cost ordered = Counting{schedule, tasks, PortOrder::kProgram}.count();
+    return {std::min(ready.rounds, ordered.rounds), std::min(ready.bytes, ordered.bytes),
+            std::min(ready.reduced, ordered.reduced)};
+  } catch (const Error&) {
+    return ready;  // the programs' orders wait for each other
+  }
 }
 
 }  // namespace sinew::sched

@@ -53,12 +53,18 @@ TaskPrograms lower_to_tasks(const Schedule& schedule) {
     lowered.lanes.push_back({lane.source, lane.target, {}, {}});
   }
   for (std::size_t rank = 0; rank < lowered.programs.size(); ++rank) {
+    std::uint32_t sends = 0;
+    std::uint32_t receives = 0;
+    std::uint32_t computations = 0;
     for (std::uint32_t i = 0; i < lowered.programs[rank].size(); ++i) {
       Task& task = lowered.programs[rank][i];
+      if (task.verb != Verb::kSend && task.verb != Verb::kRecv) task.compute_index = computations++;
       task.lane = matching.positions[rank][task.first_step].lane;
       if (task.lane < 0) continue;
       TaskLane& lane = lowered.lanes[static_cast<std::size_t>(task.lane)];
-      std::vector<std::uint32_t>& end = task.verb == Verb::kSend ? lane.sends : lane.receives;
+      const bool is_send = task.verb == Verb::kSend;
+      task.port_index = is_send ? sends++ : receives++;
+      std::vector<std::uint32_t>& end = is_send ? lane.sends : lane.receives;
       task.lane_index = static_cast<std::uint32_t>(end.size());
       end.push_back(i);
     }

@@ -19,6 +19,8 @@ struct Task {
   std::uint32_t steps = 1;
   std::int32_t lane = -1;                 // into TaskProgram::lanes; -1 for a local task
   std::uint32_t lane_index = 0;           // which message of the lane
+  std::uint32_t port_index = 0;           // which of its rank's sends, or receives, it is
+  std::uint32_t compute_index = 0;        // which of its rank's computations it is
   std::uint32_t waits = 0;                // for how many tasks of its program
   std::vector<std::uint32_t> successors;  // tasks of its program that wait for it
 };

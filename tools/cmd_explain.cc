@@ -7,10 +7,10 @@
 #include "bench/bound.h"
 #include "sched/base/error.h"
 #include "sched/pipeline/simulate.h"
+#include "sched/rounds.h"
 #include "sched/timeline.h"
 #include "tools/command.h"
 #include "tools/json_lines.h"
-#include "tools/rounds.h"
 #include "tools/selection.h"
 #include "tools/table.h"
 
@@ -58,7 +58,7 @@ void explain_collective(const sched::Algorithm& row, const Options& options) {
   fmt::print(
       "  messages: 0 -c2+-> 1 means that rank 0 sends chunk 2 and rank 1 adds it to its own\n{}\n"
       "  of each chunk: whose contributions a rank holds; * of all, . none\n",
-      draw_rounds(schedule));
+      sched::draw_rounds(schedule));
 }
 
 void explain_pipeline(const sched::PipeAlgorithm& row, const Options& options) {

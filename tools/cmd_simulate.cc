@@ -78,8 +78,8 @@ class Collectives {
   // row is null for a schedule from a file: it has no closed form.
   void show(const sched::Schedule& schedule, const sched::Algorithm* row) {
     for (const std::int64_t bytes : sizes_bytes_) {
-      const sched::Simulation simulation =
-          sched::simulate(schedule, topology_, {.bytes = bytes, .segments = options_.segments});
+      const sched::Simulation simulation = sched::simulate_fastest(
+          schedule, topology_, {.bytes = bytes, .segments = options_.segments});
       // Closed forms speak of equal links; a topology of its own has none.
       const bool priced = row != nullptr && options_.topology.empty();
       const auto size = static_cast<double>(bytes);

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "sched/base/error.h"
@@ -103,19 +102,6 @@ class Report {
   int failed_ = 0;
 };
 
-// What a closed form and a count say is equal up to the rounding of a few divisions.
-bool same(double a, double b) { return std::fabs(a - b) <= 1e-9 * std::max(1.0, std::fabs(b)); }
-
-std::string cost_failure(const sched::Cost& counted, const sched::Cost& closed) {
-  if (same(counted.rounds, closed.rounds) && same(counted.bytes, closed.bytes) &&
-      same(counted.reduced, closed.reduced)) {
-    return {};
-  }
-  return fmt::format(
-      "counted {:g} rounds, {:g} m sent, {:g} m reduced; the closed form says {:g}, {:g} m, {:g} m",
-      counted.rounds, counted.bytes, counted.reduced, closed.rounds, closed.bytes, closed.reduced);
-}
-
 void verify_row(const sched::Algorithm& row, const std::vector<int>& worlds, int root,
                 Report& report) {
   int proved = 0;
@@ -125,8 +111,9 @@ void verify_row(const sched::Algorithm& row, const std::vector<int>& worlds, int
     const sched::Params params = {.world = world, .root = std::min(root, world - 1)};
     if (!row.refuse(params).empty()) continue;
     const sched::Verdict verdict = sched::verify(sched::generate(row, params));
-    const std::string failure =
-        verdict.proved() ? cost_failure(verdict.facts.cost, row.cost(params)) : verdict.failure;
+    const std::string failure = verdict.proved()
+                                    ? sched::cost_difference(row, params, verdict.facts.cost)
+                                    : verdict.failure;
     if (!failure.empty()) {
       report.fail(fmt::format("{} by {} for {} ranks", sched::name_of(row.op), row.name, world),
                   failure, verdict.drawing);

@@ -34,6 +34,11 @@ extern const Algorithm kRecursiveDoublingBarrier;
 extern const Algorithm kHalvingDoublingAllReduce;
 extern const Algorithm kHalvingReduceScatter;
 
+// double_tree.cc
+extern const Algorithm kDoubleTreeAllReduce;
+extern const Algorithm kDoubleTreeBroadcast;
+extern const Algorithm kDoubleTreeReduce;
+
 // direct.cc
 extern const Algorithm kOneShotAllReduce;
 extern const Algorithm kTwoShotAllReduce;
@@ -42,6 +47,9 @@ extern const Algorithm kDirectAllGather;
 extern const Algorithm kDirectBroadcast;
 extern const Algorithm kDirectReduce;
 extern const Algorithm kDirectBarrier;
+
+// dissemination.cc
+extern const Algorithm kDisseminationBarrier;
 
 // circulant.cc
 extern const Algorithm kCirculantAllReduce;

@@ -4,6 +4,19 @@
 //
 // Cost: L = ceil(log2 P) rounds of the whole vector; all-reduce is a reduce to rank 0 and a
 // broadcast from it.
+//
+// Picture: all_reduce binomial, 4 ranks
+//   round 1   1 -c0+-> 0  3 -c0+-> 2
+//   round 2   2 -c0+-> 0
+//   round 3   0 -c0-> 2
+//   round 4   0 -c0-> 1  2 -c0-> 3
+//
+//   held       rank 0   rank 1   rank 2   rank 3
+//   start      0        1        2        3
+//   round 1    01       1        23       3
+//   round 2    *        1        23       3
+//   round 3    *        1        *        3
+//   round 4    *        *        *        *
 #include "sched/base/partition.h"
 #include "sched/collective/algorithms.h"
 

@@ -6,6 +6,19 @@
 // r+s' .. r+s-1 to rank r+s', which adds them to its own first s-s' sums. The all-gather runs the
 // rounds backwards, copying. Traeff, "Optimal, non-pipelined reduce-scatter and allreduce
 // algorithms", 2024 (arXiv 2410.14234).
+//
+// Picture: all_reduce circulant, 4 ranks
+//   round 1   0 -c2..3+-> 2  1 -c3,0+-> 3  2 -c0..1+-> 0  3 -c1..2+-> 1
+//   round 2   0 -c1+-> 1  1 -c2+-> 2  2 -c3+-> 3  3 -c0+-> 0
+//   round 3   0 -c0-> 3  1 -c1-> 0  2 -c2-> 1  3 -c3-> 2
+//   round 4   0 -c0..1-> 2  1 -c1..2-> 3  2 -c2..3-> 0  3 -c3,0-> 1
+//
+//   held       rank 0     rank 1     rank 2     rank 3
+//   start      0 0 0 0    1 1 1 1    2 2 2 2    3 3 3 3
+//   round 1    02 02 0 0  1 13 13 1  2 2 02 02  13 3 3 13
+//   round 2    * 02 0 0   1 * 13 1   2 2 * 02   13 3 3 *
+//   round 3    * * 0 0    1 * * 1    2 2 * *    * 3 3 *
+//   round 4    * * * *    * * * *    * * * *    * * * *
 #include <vector>
 
 #include "sched/base/partition.h"

@@ -7,6 +7,34 @@
 // all-reduces and the reduce-scatter therefore give the same bits. The ranks before one's own are
 // summed aside (builder.h). In round t rank r sends to rank r + t, so that no two ranks send to one
 // at a time.
+//
+// Picture: all_reduce one_shot, 4 ranks
+//   round 1   0 -c0+-> 1  1 -c0+-> 2  2 -c0+-> 3  3 -c0+-> 0
+//   round 2   0 -c0-> 2  1 -c0+-> 3  2 -c0+-> 0  3 -c0+-> 1
+//   round 3   0 -c0-> 3  1 -c0+-> 0  2 -c0+-> 1  3 -c0+-> 2
+//
+//   held       rank 0   rank 1   rank 2   rank 3
+//   start      0        1        2        3
+//   round 1    0        1        2        3
+//   round 2    0        1        012      3
+//   round 3    *        *        *        *
+//
+// Picture: all_reduce two_shot, 4 ranks
+//   round 1   0 -c1+-> 1  1 -c2+-> 2  2 -c3+-> 3  3 -c0+-> 0
+//   round 2   0 -c2-> 2  1 -c3+-> 3  2 -c0+-> 0  3 -c1+-> 1
+//   round 3   0 -c3-> 3  1 -c0+-> 0  2 -c1+-> 1  3 -c2+-> 2
+//   round 4   0 -c0-> 3  1 -c1-> 0  2 -c2-> 1  3 -c3-> 2
+//   round 5   0 -c0-> 2  1 -c1-> 3  2 -c2-> 0  3 -c3-> 1
+//   round 6   0 -c0-> 1  1 -c1-> 2  2 -c2-> 3  3 -c3-> 0
+//
+//   held       rank 0     rank 1     rank 2     rank 3
+//   start      0 0 0 0    1 1 1 1    2 2 2 2    3 3 3 3
+//   round 1    0 0 0 0    1 01 1 1   2 2 2 2    3 3 3 3
+//   round 2    0 0 0 0    1 01 1 1   2 2 012 2  3 3 3 3
+//   round 3    * 0 0 0    1 * 1 1    2 2 * 2    3 3 3 *
+//   round 4    * * 0 0    1 * * 1    2 2 * *    * 3 3 *
+//   round 5    * * * 0    1 * * *    * 2 * *    * * 3 *
+//   round 6    * * * *    * * * *    * * * *    * * * *
 #include <vector>
 
 #include "sched/base/partition.h"

@@ -5,6 +5,19 @@
 // Terms: Q chunks for Q = 2^floor(log2 P) participants (fold.h carries the rest: +2 rounds of the
 // whole vector). Reduce-scatter alone: a power of two only, rank r ends with chunk r. Rabenseifner,
 // ICCS 2004; Thakur, Rabenseifner, Gropp, IJHPCA 2005.
+//
+// Picture: all_reduce halving_doubling, 4 ranks
+//   round 1   0 -c2..3+-> 2  1 -c2..3+-> 3  2 -c0..1+-> 0  3 -c0..1+-> 1
+//   round 2   0 -c1+-> 1  1 -c0+-> 0  2 -c3+-> 3  3 -c2+-> 2
+//   round 3   0 -c0-> 1  1 -c1-> 0  2 -c2-> 3  3 -c3-> 2
+//   round 4   0 -c0..1-> 2  1 -c0..1-> 3  2 -c2..3-> 0  3 -c2..3-> 1
+//
+//   held       rank 0     rank 1     rank 2     rank 3
+//   start      0 0 0 0    1 1 1 1    2 2 2 2    3 3 3 3
+//   round 1    02 02 0 0  13 13 1 1  2 2 02 02  3 3 13 13
+//   round 2    * 02 0 0   13 * 1 1   2 2 * 02   3 3 13 *
+//   round 3    * * 0 0    * * 1 1    2 2 * *    3 3 * *
+//   round 4    * * * *    * * * *    * * * *    * * * *
 #include "sched/base/partition.h"
 #include "sched/collective/algorithms.h"
 #include "sched/collective/fold.h"

@@ -5,6 +5,24 @@
 // P != Q). Both ends of an exchange combine the same two partial results, so all ranks hold the
 // same bits. All-gather: the ranges double; log2 P rounds, (P-1)/P of the vector; a power of two
 // only. Thakur, Rabenseifner, Gropp, IJHPCA 2005.
+//
+// Picture: all_reduce recursive_doubling, 4 ranks
+//   round 1   0 -c0+-> 1  1 -c0+-> 0  2 -c0+-> 3  3 -c0+-> 2
+//   round 2   0 -c0+-> 2  1 -c0+-> 3  2 -c0+-> 0  3 -c0+-> 1
+//
+//   held       rank 0   rank 1   rank 2   rank 3
+//   start      0        1        2        3
+//   round 1    01       01       23       23
+//   round 2    *        *        *        *
+//
+// Picture: all_gather recursive_doubling, 4 ranks
+//   round 1   0 -c0-> 1  1 -c1-> 0  2 -c2-> 3  3 -c3-> 2
+//   round 2   0 -c0..1-> 2  1 -c0..1-> 3  2 -c2..3-> 0  3 -c2..3-> 1
+//
+//   held       rank 0   rank 1   rank 2   rank 3
+//   start      0 . . .  . 1 . .  . . 2 .  . . . 3
+//   round 1    0 1 . .  0 1 . .  . . 2 3  . . 2 3
+//   round 2    0 1 2 3  0 1 2 3  0 1 2 3  0 1 2 3
 #include <vector>
 
 #include "sched/base/partition.h"

@@ -1,5 +1,8 @@
 #include "sched/collective/registry.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 
 #include "sched/base/error.h"
@@ -7,6 +10,19 @@
 #include "sched/collective/algorithms.h"
 
 namespace sinew::sched {
+
+namespace {
+
+Contract contract_of(const Algorithm& algorithm, const Params& params) {
+  Contract contract;
+  contract.op = algorithm.op;
+  contract.world = params.world;
+  contract.root = contract.rooted() ? params.root : 0;
+  contract.chunks_per_block = algorithm.chunks_per_block(params);
+  return contract;
+}
+
+}  // namespace
 
 std::string any_world(const Params&) { return {}; }
 
@@ -28,6 +44,7 @@ std::span<const Algorithm> algorithms() {
       kOneShotAllReduce,
       kTwoShotAllReduce,
       kCirculantAllReduce,
+      kDoubleTreeAllReduce,
 
       kRingReduceScatter,
       kHalvingReduceScatter,
@@ -41,13 +58,16 @@ std::span<const Algorithm> algorithms() {
 
       kBinomialBroadcast,
       kDirectBroadcast,
+      kDoubleTreeBroadcast,
 
       kBinomialReduce,
       kDirectReduce,
+      kDoubleTreeReduce,
 
       kBinomialBarrier,
       kRecursiveDoublingBarrier,
       kDirectBarrier,
+      kDisseminationBarrier,
   };
   return kTable;
 }
@@ -63,6 +83,25 @@ const Algorithm& find_algorithm(Collective op, std::string_view name) {
   throw UsageError("algorithm '" + std::string(name) + "' is unknown for " +
                    std::string(name_of(op)) +
                    "; legal values: " + (legal.empty() ? "none" : legal));
+}
+
+std::string cost_difference(const Algorithm& algorithm, const Params& params, const Cost& counted) {
+  const Cost closed = algorithm.cost(params);
+  const Contract contract = contract_of(algorithm, params);
+  const auto agrees = [](double count, double form, double slack) {
+    const double rounding = 1e-12 * std::max(1.0, count);
+    return count <= form + rounding && count >= form - slack - rounding;
+  };
+  const double slack = algorithm.slack;
+  const double slack_bytes = slack / contract.chunks();
+  if (agrees(counted.rounds, closed.rounds, slack) &&
+      agrees(counted.bytes, closed.bytes, slack_bytes) &&
+      agrees(counted.reduced, closed.reduced, slack_bytes)) {
+    return {};
+  }
+  return fmt::format(
+      "counted {:g} rounds, {:g} m sent, {:g} m reduced; the closed form says {:g}, {:g} m, {:g} m",
+      counted.rounds, counted.bytes, counted.reduced, closed.rounds, closed.bytes, closed.reduced);
 }
 
 Schedule generate(const Algorithm& algorithm, const Params& params, std::optional<int> keep) {
@@ -86,13 +125,7 @@ Schedule generate(const Algorithm& algorithm, const Params& params, std::optiona
     throw UsageError(std::string(name_of(algorithm.op)) + " by " + std::string(algorithm.name) +
                      ": " + refusal);
   }
-  Contract contract;
-  contract.op = algorithm.op;
-  contract.world = params.world;
-  contract.root = contract.rooted() ? params.root : 0;
-  contract.chunks_per_block = algorithm.chunks_per_block(params);
-  Builder builder(contract, keep);
-  builder.set_segments(algorithm.segmented ? params.segments : 0);
+  Builder builder(contract_of(algorithm, params), keep);
   algorithm.generate(params, builder);
   return builder.finish(std::string(algorithm.name));
 }

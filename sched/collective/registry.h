@@ -20,7 +20,7 @@ inline constexpr int kMaxSegments = 1 << 20;
 struct Params {
   int world = 1;
   int root = 0;
-  int segments = 1;  // pipelining, for rows that are segmented; 1 for all others
+  int segments = 1;  // k of rows that are segmented: pieces in which the vector travels; else 1
   int radix = 2;     // for k-ary families
 };
 
@@ -33,10 +33,16 @@ struct Algorithm {
   int (*chunks_per_block)(const Params& params);
   // Empty when the parameters are legal, else the rule and the legal values in one line.
   std::string (*refuse)(const Params& params);
-  // Closed form: what verify counts on the schedule, exactly (or as the row's file says).
+  // Closed form: what verify counts on the schedule, or at most `slack` messages of each kind more.
   Cost (*cost)(const Params& params);
   bool segmented = false;  // honours Params::segments
+  int slack = 0;
 };
+
+// Empty when the counted cost of the row's schedule agrees with its closed form (up to the rounding
+// of a division), else one line with both.
+[[nodiscard]] std::string cost_difference(const Algorithm& algorithm, const Params& params,
+                                          const Cost& counted);
 
 [[nodiscard]] std::span<const Algorithm> algorithms();
 // Throws UsageError naming the legal names for this operation.

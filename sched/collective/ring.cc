@@ -4,6 +4,23 @@
 // each rank; all-gather takes P-1 more and copies each finished chunk once around. All-reduce is
 // one after the other. Cost: all-reduce 2(P-1) rounds and 2(P-1)/P of the vector sent, (P-1)/P of
 // it reduced, by every rank: the bandwidth bound. Any world. Patarasuk and Yuan, JPDC 2009.
+//
+// Picture: all_reduce ring, 4 ranks
+//   round 1   0 -c0+-> 1  1 -c1+-> 2  2 -c2+-> 3  3 -c3+-> 0
+//   round 2   0 -c3+-> 1  1 -c0+-> 2  2 -c1+-> 3  3 -c2+-> 0
+//   round 3   0 -c2+-> 1  1 -c3+-> 2  2 -c0+-> 3  3 -c1+-> 0
+//   round 4   0 -c1-> 1  1 -c2-> 2  2 -c3-> 3  3 -c0-> 0
+//   round 5   0 -c0-> 1  1 -c1-> 2  2 -c2-> 3  3 -c3-> 0
+//   round 6   0 -c3-> 1  1 -c0-> 2  2 -c1-> 3  3 -c2-> 0
+//
+//   held       rank 0      rank 1      rank 2      rank 3
+//   start      0 0 0 0     1 1 1 1     2 2 2 2     3 3 3 3
+//   round 1    0 0 0 03    01 1 1 1    2 12 2 2    3 3 23 3
+//   round 2    0 0 023 03  01 1 1 013  012 12 2 2  3 123 23 3
+//   round 3    0 * 023 03  01 1 * 013  012 12 2 *  * 123 23 3
+//   round 4    * * 023 03  01 * * 013  012 12 * *  * 123 23 *
+//   round 5    * * 023 *   * * * 013   012 * * *   * 123 * *
+//   round 6    * * * *     * * * *     * * * *     * * * *
 #include "sched/base/partition.h"
 #include "sched/collective/algorithms.h"
 

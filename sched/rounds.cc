@@ -1,23 +1,37 @@
-#include "tools/rounds.h"
+#include "sched/rounds.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
-#include <deque>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include "sched/base/check.h"
+#include "sched/base/error.h"
 #include "sched/base/text.h"
+#include "sched/matching.h"
+#include "sched/simulate.h"
 
-namespace sinew::tools {
+namespace sinew::sched {
 namespace {
 
-using sched::Schedule;
-using sched::Slot;
-using sched::Space;
-using sched::Step;
-using sched::Verb;
+// The transfers in the one-port model with one unit of time per message.
+std::vector<Transfer> transfers_of(const Schedule& schedule) {
+  const Topology topology = homogeneous(schedule.contract.world, {1, 0}, 0);
+  SimulateOptions options;
+  options.segments = 1;
+  Simulation best = simulate(schedule, topology, options);
+  options.order = PortOrder::kProgram;
+  try {
+    Simulation ordered = simulate(schedule, topology, options);
+    if (ordered.seconds <= best.seconds) best = std::move(ordered);
+  } catch (const Error&) {
+    // The programs' orders wait for each other: only the other order makes rounds.
+  }
+  return std::move(best.transfers);
+}
 
 // What a slot holds: the chunk it is about and who contributed.
 struct Value {
@@ -27,7 +41,11 @@ struct Value {
 
 class Replay {
  public:
-  explicit Replay(const Schedule& schedule) : schedule_(schedule), world_(schedule.contract.world) {
+  explicit Replay(const Schedule& schedule)
+      : schedule_(schedule),
+        world_(schedule.contract.world),
+        matching_(match(schedule)),
+        transfers_(transfers_of(schedule)) {
     CHECK_LE(world_, 64);
     ranks_.resize(static_cast<std::size_t>(world_));
     for (int r = 0; r < world_; ++r) begin(r);
@@ -36,7 +54,7 @@ class Replay {
   std::vector<Round> run() {
     settle();
     rounds_.push_back(snapshot({}));
-    for (std::vector<Message> sent = exchange(); !sent.empty(); sent = exchange()) {
+    for (std::vector<RoundMessage> sent = exchange(); !sent.empty(); sent = exchange()) {
       settle();
       rounds_.push_back(snapshot(std::move(sent)));
     }
@@ -57,7 +75,7 @@ class Replay {
   };
 
   void begin(int r) {
-    const sched::Program& program = schedule_.programs[static_cast<std::size_t>(r)];
+    const Program& program = schedule_.programs[static_cast<std::size_t>(r)];
     Rank& rank = ranks_[static_cast<std::size_t>(r)];
     std::size_t next = 0;
     for (const Step& step : program.steps) {
@@ -133,52 +151,39 @@ class Replay {
     return true;
   }
 
-  // The step with which the peer receives the n-th message of a stream.
-  std::size_t receiver(int from, int to, int lane, int n) const {
-    for (std::size_t s = 0; s < steps(to).size(); ++s) {
-      const Step& step = steps(to)[s];
-      const bool receives = step.verb == Verb::kRecv || step.verb == Verb::kRecvReduce;
-      if (receives && step.peer == from && step.lane == lane && n-- == 0) return s;
+  // The messages whose transfer begins in this round, as simulated.
+  std::vector<RoundMessage> exchange() {
+    const double round = static_cast<double>(rounds_.size()) - 1;
+    std::vector<RoundMessage> messages;
+    for (const Transfer& transfer : transfers_) {
+      if (transfer.begin_s == round) messages.push_back(send(transfer));
     }
-    return steps(to).size();
-  }
-
-  // One round: every rank sends at most one message and receives at most one. What follows at once
-  // on a message to the same peer and lane, because a range of chunks had to be cut, belongs to it.
-  std::vector<Message> exchange() {
-    std::vector<Message> messages;
-    std::vector<bool> receiving(static_cast<std::size_t>(world_));
-    for (int r = 0; r < world_; ++r) send_from(r, receiving, messages);
-    for (const auto& [r, s] : sent_) ranks_[static_cast<std::size_t>(r)].done[s] = true;
-    sent_.clear();
+    std::sort(messages.begin(), messages.end(), [](const RoundMessage& a, const RoundMessage& b) {
+      return std::tie(a.from, a.to) < std::tie(b.from, b.to);
+    });
     return messages;
   }
 
-  void send_from(int r, std::vector<bool>& receiving, std::vector<Message>& messages) {
-    std::map<std::pair<int, int>, int> before;  // per (peer, lane), messages before this step
-    const Step* first = nullptr;                // the send that opened this round's message
-    for (std::size_t s = 0; s < steps(r).size(); ++s) {
-      const Step& step = steps(r)[s];
-      if (step.verb != Verb::kSend) continue;
-      const int nth = before[{step.peer, step.lane}]++;
-      if (ranks_[static_cast<std::size_t>(r)].done[s]) continue;
-      const std::size_t at = receiver(r, step.peer, step.lane, nth);
-      const bool belongs = first != nullptr && first->peer == step.peer && first->lane == step.lane;
-      const bool port_free = first == nullptr ? !receiving[step.peer] : belongs;
-      // Ports serve the program's order: a send that cannot go holds up those behind it.
-      if (!port_free || !ready(r, s) || at == steps(step.peer).size()) return;
-      if (first == nullptr) {
-        messages.push_back({r, step.peer, steps(step.peer)[at].verb == Verb::kRecvReduce, {}});
+  // All parts of one message.
+  RoundMessage send(const Transfer& transfer) {
+    const auto rank = static_cast<std::size_t>(transfer.from);
+    const std::vector<Step>& sends = steps(transfer.from);
+    RoundMessage message{transfer.from, transfer.to, false, {}};
+    for (std::size_t s = transfer.step; s == transfer.step || (s < sends.size() && sends[s].joined);
+         ++s) {
+      const LanePosition& position = matching_.positions[rank][s];
+      const Lane& lane = matching_.lanes[static_cast<std::size_t>(position.lane)];
+      const std::uint32_t receive = lane.receives[position.index];
+      message.reduces = steps(transfer.to)[receive].verb == Verb::kRecvReduce;
+      Delivery delivery{transfer.to, receive, {}};
+      for (int i = 0; i < sends[s].chunks; ++i) {
+        delivery.values.push_back(value(transfer.from, shifted(sends[s].source, i)));
+        message.chunks.push_back(delivery.values.back().chunk);
       }
-      first = &step;
-      receiving[step.peer] = true;
-      sent_.emplace_back(r, s);
-      arrived_.push_back({step.peer, at, {}});
-      for (int i = 0; i < step.chunks; ++i) {
-        arrived_.back().values.push_back(value(r, shifted(step.source, i)));
-        messages.back().chunks.push_back(arrived_.back().values.back().chunk);
-      }
+      arrived_.push_back(std::move(delivery));
+      ranks_[rank].done[s] = true;
     }
+    return message;
   }
 
   void deliver(const Delivery& delivery) {
@@ -193,7 +198,7 @@ class Replay {
   }
 
   // A rank's value of a chunk is the one with most contributions, wherever it lies.
-  Round snapshot(std::vector<Message> messages) const {
+  Round snapshot(std::vector<RoundMessage> messages) const {
     Round round;
     round.messages = std::move(messages);
     for (const Rank& rank : ranks_) {
@@ -211,7 +216,8 @@ class Replay {
   const Schedule& schedule_;
   int world_;
   std::vector<Rank> ranks_;
-  std::vector<std::pair<int, std::size_t>> sent_;
+  Matching matching_;
+  std::vector<Transfer> transfers_;
   std::vector<Delivery> arrived_;  // messages that no step has read yet
   std::vector<Round> rounds_;
 };
@@ -256,7 +262,7 @@ std::string draw_rounds(const Schedule& schedule) {
   std::string text;
   for (std::size_t i = 1; i < rounds.size(); ++i) {
     text += fmt::format("  round {:<2}", i);
-    for (const Message& message : rounds[i].messages) {
+    for (const RoundMessage& message : rounds[i].messages) {
       text += fmt::format("  {} -c{}{}-> {}", message.from, name_of_chunks(message.chunks),
                           message.reduces ? "+" : "", message.to);
     }
@@ -282,4 +288,4 @@ std::string draw_rounds(const Schedule& schedule) {
   return trimmed;
 }
 
-}  // namespace sinew::tools
+}  // namespace sinew::sched
