@@ -13,12 +13,19 @@ git diff --quiet HEAD -- '*.cc' '*.h' '*.cu' '*.txt' || commit+=-modified
 build/sinew topo --json runs/topo.json >/dev/null
 machine=$(head -1 runs/topo.json)
 
+# show NAME COMMAND...: runs it and keeps what it printed, under the command that printed it.
+show() {
+  local name=$1
+  shift
+  { echo "\$ $*"; "$@"; } | tee "$results/$name.txt"
+}
+
 # record NAME COMMAND...: the command gets --json; the record begins with what it ran on.
 record() {
   local name=$1
   shift
   echo "bench: $name: $*"
-  "$@" --json "runs/$name.jsonl" | tee "$results/$name.txt"
+  show "$name" "$@" --json "runs/$name.jsonl"
   { printf '{"part": "%s", "commit": "%s", "command": "%s", "machine": %s}\n' "$name" "$commit" "$*" "$machine"
     cat "runs/$name.jsonl"; } > "$results/$name.jsonl"
 }
@@ -46,14 +53,19 @@ part_kernels() { google kernels build/bench/bench_kernels; }
 part_layers() { google layers build/bench/bench_layers; }
 part_training() {
   rm -rf runs/bench_training
-  "$run" -n 2 build/sinew train --data data/kjv.txt --model byte-small --tp 2 --batch 8 --steps 40 \
-    --eval-windows 8 --out runs/bench_training | tee "$results/training.txt"
+  show training "$run" -n 2 build/sinew train --data data/kjv.txt --model byte-small --tp 2 --batch 8 --steps 40 \
+    --eval-windows 8 --out runs/bench_training
   { printf '{"part": "training", "commit": "%s", "machine": %s}\n' "$commit" "$machine"
     tr -d '\n' < runs/bench_training/summary.json; echo; } > "$results/training.jsonl"
 }
+# What the demo's model says; `make demo` trains it.
+part_sample() {
+  show sample build/sinew sample --checkpoint runs/demo/data_parallel --prompt "In the beginning" --tokens 200 \
+    --temperature 0.7
+}
 
 parts=("$@")
-((${#parts[@]})) || parts=(collectives_2 collectives_4 operations_2 p2p kernels layers training)
+((${#parts[@]})) || parts=(collectives_2 collectives_4 operations_2 p2p kernels layers training sample)
 for part in "${parts[@]}"; do
   declare -F "part_$part" >/dev/null || { echo "bench: unknown part '$part'" >&2; exit 2; }
   "part_$part"

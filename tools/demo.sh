@@ -24,12 +24,12 @@ $run -n 2 $sinew coll --op all_reduce --bytes 8:4M:x16 --check --baseline mpi --
 $run -n 4 $sinew coll --op all_reduce --bytes 8:4M:x64 --algo all --check --budget-ms 30 --json "$out/coll_4.jsonl"
 
 say "4. A transformer trains on 4 ranks: tensor 2 x pipeline 2"
-$run -n 4 $sinew train --data data/kjv.txt --model byte-small --tp 2 --pp 2 --batch 16 --microbatches 4 \
-  --seq 128 --steps 300 --lr 3e-3 --warmup 20 --eval-windows 32 --threads 1 --out "$out/train" | tee "$out/train.txt"
+$run -n 4 $sinew train --data data/kjv.txt --model tools/demo_model.json --tp 2 --pp 2 --batch 16 --microbatches 4 \
+  --steps 700 --lr 3e-3 --warmup 50 --eval-windows 64 --threads 1 --out "$out/train" | tee "$out/train.txt"
 
 say "5. The same checkpoint goes on with data parallelism: tensor 2 x data 2, optimizer states partitioned"
-$run -n 4 $sinew train --data data/kjv.txt --model byte-small --tp 2 --dp 2 --zero 1 --batch 16 \
-  --seq 128 --steps 340 --lr 1e-3 --eval-windows 32 --threads 1 --resume "$out/train" --out "$out/data_parallel" |
+$run -n 4 $sinew train --data data/kjv.txt --model tools/demo_model.json --tp 2 --dp 2 --zero 1 --batch 16 \
+  --steps 740 --lr 3e-4 --eval-windows 64 --threads 1 --resume "$out/train" --out "$out/data_parallel" |
   tee "$out/data_parallel.txt"
 
 say "6. What it learnt"

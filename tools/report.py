@@ -39,9 +39,10 @@ def records(name):
     return [json.loads(line) for line in lines]
 
 
-def recorded(name, shown, keep=lambda line: True):
+def recorded(name, keep=lambda line: True):
+    """The output of a recorded command: the file's first line is the command."""
     text = (RESULTS / f"{name}.txt").read_text().strip("\n")
-    return fenced(f"$ {shown}\n" + "\n".join(line for line in text.splitlines() if keep(line)))
+    return fenced("\n".join(line for line in text.splitlines() if keep(line)))
 
 
 def algorithms():
@@ -83,6 +84,10 @@ PARTS = {
     "against-mpi": against_mpi,
     "verify": lambda: command("verify --op all_reduce --world 1:64"),
     "simulate": lambda: command("simulate --op pipeline --algo 1f1b --world 4 --microbatches 8"),
+    "coll": lambda: recorded("collectives_2"),
+    "train": lambda: recorded("training", lambda line: not line.startswith("step") or "/40 " not in line or
+                              line.split()[1] in ("1/40", "20/40", "40/40")),
+    "sample": lambda: recorded("sample"),
 }
 
 
