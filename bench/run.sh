@@ -60,7 +60,7 @@ part_training() {
 }
 # What the demo's model says; `make demo` trains it.
 part_sample() {
-  show sample build/sinew sample --checkpoint runs/demo/data_parallel --prompt "In the beginning" --tokens 200 \
+  show sample build/sinew sample --checkpoint runs/demo/data_parallel --prompt "In the beginning" --tokens 100 \
     --temperature 0.7
 }
 

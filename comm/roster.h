@@ -1,6 +1,6 @@
 // Roster: the table, in memory that all ranks map, of who is here and what each one is doing. A
 // waiting rank reads it to say who is missing and where everyone stands; a failing rank writes the
-// one error that wakes all. It is the side path of DESIGN's "never hang, never lie": messages do
+// one error that wakes all. It is a side path: messages do
 // not depend on it.
 //
 // Never does: wait for anybody.
