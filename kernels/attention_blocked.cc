@@ -82,7 +82,7 @@ struct Layout {
   }
 
   const AttentionKernels& kernels;
-  const GemmKernels& gemm;
+  const GemmKernels<float>& gemm;
   std::int64_t head_dim;
   std::int64_t padded_dim;
   std::int64_t key_block;
@@ -117,7 +117,7 @@ Crossing crossing(Part queries, Part keys, KeySpan span) {
 // panel's last query sees the key.
 void score_panel(const Layout& layout, const Crossing& at, std::int64_t first, float alpha,
                  const float* rows, const float* columns, float* result) {
-  const GemmKernels& gemm = layout.gemm;
+  const GemmKernels<float>& gemm = layout.gemm;
   const std::int64_t last = std::min(first + gemm.tile_columns, at.queries.count);
   const std::int64_t seen = at.keys_seen(last);
   for (std::int64_t i = 0; i < layout.row_parts(at.keys.count); ++i) {
@@ -131,7 +131,6 @@ void score_panel(const Layout& layout, const Crossing& at, std::int64_t first, f
                    .a = rows + part.offset * layout.head_dim,
                    .a_step = part.count,
                    .b = columns + first * layout.head_dim,
-                   .b_step = gemm.tile_columns,
                    .c = result + part.offset * kScoreStride + first,
                    .c_stride = kScoreStride});
   }
@@ -147,7 +146,7 @@ void clear_unseen(const Layout& layout, std::int64_t first, std::int64_t seen, s
 // target[query, :] += alpha * sum over keys of weights[key, query] values[key, :].
 void add_over_keys(const Layout& layout, const Crossing& at, float alpha, const float* weights,
                    const float* values, HeadRows<float> target) {
-  const GemmKernels& gemm = layout.gemm;
+  const GemmKernels<float>& gemm = layout.gemm;
   for (std::int64_t d = 0; d < layout.head_dim; d += gemm.tile_columns) {
     for (std::int64_t i = 0; i < layout.row_parts(at.queries.count); ++i) {
       const Part part = layout.row_part(at.queries.count, i);
@@ -161,7 +160,6 @@ void add_over_keys(const Layout& layout, const Crossing& at, float alpha, const 
                      .a = weights + part.offset,
                      .a_step = kScoreStride,
                      .b = values + d * at.keys.count,
-                     .b_step = gemm.tile_columns,
                      .c = target.row(part.offset) + d,
                      .c_stride = target.stride});
     }
@@ -171,7 +169,7 @@ void add_over_keys(const Layout& layout, const Crossing& at, float alpha, const 
 // target[key, :] += alpha * sum over queries of weights[key, query] values[query, :].
 void add_over_queries(const Layout& layout, const Crossing& at, float alpha, const float* weights,
                       const float* values, HeadRows<float> target) {
-  const GemmKernels& gemm = layout.gemm;
+  const GemmKernels<float>& gemm = layout.gemm;
   const std::int64_t limit = at.keys_seen(at.queries.count);
   for (std::int64_t d = 0; d < layout.head_dim; d += gemm.tile_columns) {
     for (std::int64_t i = 0; i < layout.row_parts(limit); ++i) {
@@ -186,7 +184,6 @@ void add_over_queries(const Layout& layout, const Crossing& at, float alpha, con
            .a = weights + part.offset * kScoreStride + first,
            .a_step = 1,
            .b = values + d * at.queries.count + first * gemm.tile_columns,
-           .b_step = gemm.tile_columns,
            .c = target.row(part.offset) + d,
            .c_stride = target.stride});
     }

@@ -29,9 +29,9 @@ struct ScorePanel {
 };
 
 struct AttentionKernels {
-  const GemmKernels* gemm = nullptr;
+  const GemmKernels<float>* gemm = nullptr;
   // As GemmKernels::multiply, with A stored [rows, kScoreStride].
-  void (*multiply_scores)(const GemmTile& tile) = nullptr;
+  void (*multiply_scores)(const GemmTile<float>& tile) = nullptr;
   // scores (base-2 logarithms of weights) become weights 2^(score - largest). largest and sum are
   // updated; shrink[i] = 2^(old largest - new largest) is what earlier sums must be multiplied by.
   void (*softmax)(const ScorePanel& panel, float* largest, float* sum, float* shrink) = nullptr;

@@ -9,8 +9,13 @@
 
 namespace sinew::kernels {
 
-const GemmKernels* gemm_kernels_avx2() {
-  static constexpr GemmKernels kKernels = make_gemm_kernels<Avx2, 6, 2>();
+const GemmKernels<float>* gemm_kernels_avx2() {
+  static constexpr auto kKernels = make_gemm_kernels<FloatWords<Avx2>, 6, 2>();
+  return &kKernels;
+}
+
+const GemmKernels<bf16>* gemm_bf16_kernels_avx2() {
+  static constexpr auto kKernels = make_gemm_kernels<WidenedWords<Avx2>, 6, 2>();
   return &kKernels;
 }
 
@@ -19,8 +24,8 @@ const GemmKernels* gemm_kernels_avx2() {
 #else
 
 namespace sinew::kernels {
-
-const GemmKernels* gemm_kernels_avx2() { return nullptr; }
+const GemmKernels<float>* gemm_kernels_avx2() { return nullptr; }
+const GemmKernels<bf16>* gemm_bf16_kernels_avx2() { return nullptr; }
 }  // namespace sinew::kernels
 
 #endif

@@ -10,8 +10,13 @@
 
 namespace sinew::kernels {
 
-const GemmKernels* gemm_kernels_avx512() {
-  static constexpr GemmKernels kKernels = make_gemm_kernels<Avx512, 14, 2>();
+const GemmKernels<float>* gemm_kernels_avx512() {
+  static constexpr auto kKernels = make_gemm_kernels<FloatWords<Avx512>, 14, 2>();
+  return &kKernels;
+}
+
+const GemmKernels<bf16>* gemm_bf16_kernels_avx512() {
+  static constexpr auto kKernels = make_gemm_kernels<WidenedWords<Avx512>, 14, 2>();
   return &kKernels;
 }
 
@@ -20,8 +25,8 @@ const GemmKernels* gemm_kernels_avx512() {
 #else
 
 namespace sinew::kernels {
-
-const GemmKernels* gemm_kernels_avx512() { return nullptr; }
+const GemmKernels<float>* gemm_kernels_avx512() { return nullptr; }
+const GemmKernels<bf16>* gemm_bf16_kernels_avx512() { return nullptr; }
 }  // namespace sinew::kernels
 
 #endif

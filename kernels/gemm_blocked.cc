@@ -1,8 +1,12 @@
 #include "kernels/gemm_blocked.h"
 
 #include <algorithm>
+#include <type_traits>
+#include <vector>
 
+#include "kernels/gemm_epilogue.h"
 #include "kernels/scratch.h"
+#include "sched/base/check.h"
 #include "sched/base/partition.h"
 
 namespace sinew::kernels {
@@ -11,225 +15,311 @@ namespace {
 constexpr std::int64_t ceil_divide(std::int64_t value, std::int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+  return ceil_divide(value, unit) * unit;
+}
 
-struct Operands {
-  float alpha;
-  const float* a;
-  const float* b;
-  float beta;
-  float* c;
-};
-
-// What is multiplied at a time: op(A)[m, k] op(B)[k, n].
+// What is multiplied at a time: op(A)[m, k] op(B)[k, n]. k counts words.
 struct Block {
   Part k{0, 0};
   Part m{0, 0};
   Part n{0, 0};
+  std::int64_t chunk = 0;  // the first column of the chunk that n lies in
+  bool is_last_k = false;
 };
 
-// One GEMM on the calling thread. Blocks run over k, within it over m, within it over n:
-//   - A[m, k] is packed once per (k, m), panel by panel as the first columns need them, and stays
-//   in
-//     the third level (or the second, when m is small) while all columns pass by;
+// The cut of k into passes over C: the same for every product with this k.
+struct Passes {
+  Passes(std::int64_t k, int word_elements, std::int64_t depth)
+      : words(ceil_divide(k, word_elements)),
+        count(std::max<std::int64_t>(1, ceil_divide(words, depth))) {}
+  [[nodiscard]] Part pass(std::int64_t i) const { return partition(words, count, i); }
+  std::int64_t words;
+  std::int64_t count;
+};
+
+// One GEMM on the calling thread. Blocks run over m, chunks of columns, k and n, in this order:
+//   - A[m, k] is packed once per pass and chunk, panel by panel as the first columns need them, and
+//     stays in the third level (or the second, when m is small) while the chunk's columns pass by;
 //   - B[k, n] is packed once per block into the second level and used by every row panel of A;
 //   - one panel of A, read once per tile, stays in the first level while B's panels pass by.
 // Sources are fetched ahead of their packing, one cache line per step of k, from inside the tiles:
 // a tile reads the multipliers' operands from the caches and leaves the memory bus idle.
+//
+// An f32 C holds its partial sums between the passes, and one chunk is the whole of n. A bf16 C
+// cannot: its sums stand in a panel of rows when there is one pass, else in a chunk of columns.
+template <typename In, typename Out>
 class BlockedGemm {
  public:
-  BlockedGemm(const GemmKernels& kernels, const GemmShape& shape, const Operands& operands);
+  BlockedGemm(const GemmKernels<In>& kernels, const GemmCall<In, Out>& call,
+              const PackedColumns& packed);
   void run();
 
  private:
-  [[nodiscard]] std::int64_t block_count() const { return k_blocks_ * m_blocks_ * n_blocks_; }
-  [[nodiscard]] Block block(std::int64_t index) const;
-  [[nodiscard]] GemmSource a_at(const Block& block, std::int64_t row) const;
-  [[nodiscard]] GemmSource b_at(const Block& block, std::int64_t column) const;
+  static constexpr bool kSumsInC = std::is_same_v<Out, float>;
+
+  void list_blocks();
+  [[nodiscard]] GemmSource<In> a_at(const Block& block, std::int64_t row) const;
+  [[nodiscard]] GemmSource<In> b_at(const Block& block, std::int64_t column) const;
+  [[nodiscard]] std::int64_t elements(const Block& block) const;
   [[nodiscard]] float* a_panel(const Block& block, const Part& rows) const {
     return a_packed_.get() + rows.offset * block.k.count;
   }
-  // The panel of the block's columns [column, column + tile_columns).
-  [[nodiscard]] float* b_panel(const Block& block, std::int64_t column) const {
-    return b_packed_.get() + column * block.k.count;
-  }
   void pack_a(const Block& block, const Part& rows) const;
   void multiply_block(const Block& block, const Block* next) const;
-  void prepare_b(const Block& block, std::int64_t column, GemmTile& tile) const;
+  void place_b(const Block& block, std::int64_t column, bool is_first, GemmTile<In>& tile) const;
+  void place_sums(const Block& block, const Part& rows, std::int64_t column,
+                  GemmTile<In>& tile) const;
+  void finish(const Block& block, const Part& rows) const;
   [[nodiscard]] Prefetch choose_prefetch(const Block& block, const Block* next, std::int64_t row,
                                          std::int64_t tile_in_row,
                                          std::int64_t tile_in_block) const;
 
-  const GemmKernels& kernels_;
+  const GemmKernels<In>& kernels_;
+  const GemmCall<In, Out>& call_;
+  const GemmShape& shape_;
+  const PackedColumns packed_;
   const GemmBlocking blocking_;
-  const GemmShape shape_;
-  const Operands operands_;
   const bool a_plain_;
   const bool b_plain_;
-  const std::int64_t k_blocks_;
-  const std::int64_t m_blocks_;
-  const std::int64_t n_blocks_;
+  const bool has_epilogue_;
+  const Passes passes_;
+  std::int64_t m_blocks_;
+  std::int64_t chunk_;
+  std::vector<Block> blocks_;
   Scratch<float> a_packed_;
   Scratch<float> b_packed_;
+  Scratch<float> sums_;
 };
 
-BlockedGemm::BlockedGemm(const GemmKernels& kernels, const GemmShape& shape,
-                         const Operands& operands)
+template <typename T>
+bool is_trivial(const Epilogue<T>& e) {
+  return e.bias == nullptr && e.activation == Activation::kNone && e.pre.data == nullptr &&
+         e.factor.data == nullptr && e.residual.data == nullptr;
+}
+
+template <typename In, typename Out>
+BlockedGemm<In, Out>::BlockedGemm(const GemmKernels<In>& kernels, const GemmCall<In, Out>& call,
+                                  const PackedColumns& packed)
     : kernels_(kernels),
-      blocking_(gemm_blocking(kernels, cpu())),
-      shape_(shape),
-      operands_(operands),
-      a_plain_(shape.a_form == Form::kPlain),
-      b_plain_(shape.b_form == Form::kPlain),
-      k_blocks_(std::max<std::int64_t>(1, ceil_divide(shape.k, blocking_.depth))),
-      m_blocks_(ceil_divide(shape.m, blocking_.rows)),
-      n_blocks_(ceil_divide(shape.n, blocking_.columns)) {
-  const std::int64_t depth = ceil_divide(shape.k, k_blocks_);
-  const std::int64_t columns = std::min(
-      blocking_.columns, ceil_divide(shape.n, kernels.tile_columns) * kernels.tile_columns);
-  a_packed_ = allocate_scratch<float>(ceil_divide(shape.m, m_blocks_) * depth);
-  b_packed_ = allocate_scratch<float>(columns * depth);
+      call_(call),
+      shape_(call.shape),
+      packed_(packed),
+      blocking_(gemm_blocking(kernels.tile_columns, cpu())),
+      a_plain_(shape_.a_form == Form::kPlain),
+      b_plain_(shape_.b_form == Form::kPlain),
+      has_epilogue_(!kSumsInC || !is_trivial(call.epilogue)),
+      passes_(shape_.k, static_cast<int>(kernels.word_elements), blocking_.depth),
+      m_blocks_(ceil_divide(shape_.m, blocking_.rows)),
+      chunk_(kSumsInC || passes_.count == 1 ? shape_.n : std::min(shape_.n, blocking_.chunk)) {
+  const std::int64_t depth = ceil_divide(passes_.words, passes_.count);
+  const std::int64_t rows = ceil_divide(shape_.m, m_blocks_);
+  a_packed_ = allocate_scratch<float>(rows * depth);
+  const std::int64_t columns =
+      std::min(blocking_.columns, round_up(shape_.n, kernels.tile_columns));
+  if (packed.data == nullptr) b_packed_ = allocate_scratch<float>(columns * depth);
+  if (!kSumsInC)
+    sums_ = allocate_scratch<float>(passes_.count == 1 ? kernels.tile_rows * blocking_.columns
+                                                       : rows * chunk_);
+  list_blocks();
 }
 
-void BlockedGemm::run() {
-  for (std::int64_t index = 0; index < block_count(); ++index) {
-    const Block current = block(index);
-    const bool last = index + 1 == block_count();
-    const Block next = last ? Block{} : block(index + 1);
-    multiply_block(current, last ? nullptr : &next);
-  }
+template <typename In, typename Out>
+void BlockedGemm<In, Out>::list_blocks() {
+  for (std::int64_t m = 0; m < m_blocks_; ++m)
+    for (std::int64_t chunk = 0; chunk < shape_.n; chunk += chunk_)
+      for (std::int64_t pass = 0; pass < passes_.count; ++pass) {
+        const std::int64_t end = std::min(chunk + chunk_, shape_.n);
+        for (std::int64_t n = chunk; n < end; n += blocking_.columns)
+          blocks_.push_back({passes_.pass(pass),
+                             partition(shape_.m, m_blocks_, m),
+                             {n, std::min(blocking_.columns, end - n)},
+                             chunk,
+                             pass + 1 == passes_.count});
+      }
 }
 
-Block BlockedGemm::block(std::int64_t index) const {
-  const std::int64_t column = index % n_blocks_ * blocking_.columns;
-  return {partition(shape_.k, k_blocks_, index / n_blocks_ / m_blocks_),
-          partition(shape_.m, m_blocks_, index / n_blocks_ % m_blocks_),
-          {column, std::min(blocking_.columns, shape_.n - column)}};
+template <typename In, typename Out>
+void BlockedGemm<In, Out>::run() {
+  for (std::size_t i = 0; i < blocks_.size(); ++i)
+    multiply_block(blocks_[i], i + 1 < blocks_.size() ? &blocks_[i + 1] : nullptr);
 }
 
-GemmSource BlockedGemm::a_at(const Block& block, std::int64_t row) const {
+template <typename In, typename Out>
+std::int64_t BlockedGemm<In, Out>::elements(const Block& block) const {
+  return std::min(block.k.count * kernels_.word_elements,
+                  shape_.k - block.k.offset * kernels_.word_elements);
+}
+
+template <typename In, typename Out>
+GemmSource<In> BlockedGemm<In, Out>::a_at(const Block& block, std::int64_t row) const {
   const std::int64_t stride = shape_.a_stride;
-  return {a_plain_ ? operands_.a + row * stride + block.k.offset
-                   : operands_.a + block.k.offset * stride + row,
-          stride};
+  const std::int64_t k = block.k.offset * kernels_.word_elements;
+  return {a_plain_ ? call_.a + row * stride + k : call_.a + k * stride + row, stride};
 }
 
-GemmSource BlockedGemm::b_at(const Block& block, std::int64_t column) const {
+template <typename In, typename Out>
+GemmSource<In> BlockedGemm<In, Out>::b_at(const Block& block, std::int64_t column) const {
   const std::int64_t stride = shape_.b_stride;
-  return {b_plain_ ? operands_.b + block.k.offset * stride + column
-                   : operands_.b + column * stride + block.k.offset,
-          stride};
+  const std::int64_t k = block.k.offset * kernels_.word_elements;
+  return {b_plain_ ? call_.b + k * stride + column : call_.b + column * stride + k, stride};
 }
 
-void BlockedGemm::pack_a(const Block& block, const Part& rows) const {
+template <typename In, typename Out>
+void BlockedGemm<In, Out>::pack_a(const Block& block, const Part& rows) const {
   (a_plain_ ? kernels_.pack_a : kernels_.pack_a_transposed)(
-      a_at(block, block.m.offset + rows.offset), rows.count, block.k.count, a_panel(block, rows));
+      a_at(block, block.m.offset + rows.offset), rows.count, elements(block), a_panel(block, rows));
 }
 
-void BlockedGemm::multiply_block(const Block& block, const Block* next) const {
+template <typename In, typename Out>
+void BlockedGemm<In, Out>::multiply_block(const Block& block, const Block* next) const {
   const std::int64_t width = kernels_.tile_columns;
   const std::int64_t row_panels = ceil_divide(block.m.count, kernels_.tile_rows);
   std::int64_t tile_in_block = 0;
   for (std::int64_t i = 0; i < row_panels; ++i) {
     const Part rows = partition(block.m.count, row_panels, i);
-    const std::int64_t row = block.m.offset + rows.offset;
-    if (block.n.offset == 0) pack_a(block, rows);
+    if (block.n.offset == block.chunk) pack_a(block, rows);
     for (std::int64_t column = 0; column < block.n.count; column += width, ++tile_in_block) {
-      GemmTile tile{.rows = rows.count,
-                    .columns = std::min(width, block.n.count - column),
-                    .depth = block.k.count,
-                    .alpha = operands_.alpha,
-                    .beta = block.k.offset == 0 ? operands_.beta : 1.0F,
-                    .a = a_panel(block, rows),
-                    .a_step = rows.count,
-                    .b = b_panel(block, column),
-                    .b_step = width,
-                    .c = operands_.c + row * shape_.c_stride + block.n.offset + column,
-                    .c_stride = shape_.c_stride};
-      if (i == 0) prepare_b(block, column, tile);
-      tile.prefetch = choose_prefetch(block, next, row + rows.count, column / width, tile_in_block);
+      GemmTile<In> tile{.rows = rows.count,
+                        .columns = std::min(width, block.n.count - column),
+                        .depth = block.k.count,
+                        .alpha = call_.alpha,
+                        .a = a_panel(block, rows),
+                        .a_step = rows.count};
+      place_b(block, column, i == 0, tile);
+      place_sums(block, rows, column, tile);
+      tile.prefetch = choose_prefetch(block, next, block.m.offset + rows.offset + rows.count,
+                                      column / width, tile_in_block);
       kernels_.multiply(tile);
     }
+    if (has_epilogue_ && block.is_last_k) finish(block, rows);
   }
 }
 
-void BlockedGemm::prepare_b(const Block& block, std::int64_t column, GemmTile& tile) const {
-  const GemmSource source = b_at(block, block.n.offset + column);
-  float* panel = b_panel(block, column);
+template <typename In, typename Out>
+void BlockedGemm<In, Out>::place_b(const Block& block, std::int64_t column, bool is_first,
+                                   GemmTile<In>& tile) const {
+  if (packed_.data != nullptr) {
+    const std::int64_t panel = packed_.first + block.n.offset + column;
+    tile.b = static_cast<const float*>(packed_.data) +
+             block.k.offset * round_up(packed_.columns, kernels_.tile_columns) +
+             panel * block.k.count;
+    return;
+  }
+  float* panel = b_packed_.get() + column * block.k.count;
+  tile.b = panel;
+  if (!is_first) return;
+  const GemmSource<In> source = b_at(block, block.n.offset + column);
+  const bool is_whole = tile.columns == kernels_.tile_columns &&
+                        elements(block) == block.k.count * kernels_.word_elements;
   if (!b_plain_) {
-    kernels_.pack_b_transposed(source, tile.columns, tile.depth, panel);
-  } else if (tile.columns < kernels_.tile_columns) {
-    kernels_.pack_b(source, tile.columns, tile.depth, panel);
+    kernels_.pack_b_transposed(source, tile.columns, elements(block), panel);
+  } else if (!is_whole) {
+    kernels_.pack_b(source, tile.columns, elements(block), panel);
   } else {
-    tile.b = source.data;
-    tile.b_step = source.stride;
+    tile.unpacked = source;
     tile.b_packed = panel;
   }
 }
 
-// Lines of `source` in 16 rows along k, or 16 floats of every row across k.
-Prefetch prefetch_source(const GemmSource& source, bool along_k) {
-  const std::int64_t row_bytes = source.stride * 4;
+template <typename In, typename Out>
+void BlockedGemm<In, Out>::place_sums(const Block& block, const Part& rows, std::int64_t column,
+                                      GemmTile<In>& tile) const {
+  tile.beta = block.k.offset == 0 ? 0.0F : 1.0F;
+  const std::int64_t row = block.m.offset + rows.offset;
+  if constexpr (kSumsInC) {
+    if (block.k.offset == 0) tile.beta = call_.beta;
+    tile.c = call_.c + row * shape_.c_stride + block.n.offset + column;
+    tile.c_stride = shape_.c_stride;
+  } else if (passes_.count == 1) {
+    tile.c = sums_.get() + column;
+    tile.c_stride = blocking_.columns;
+  } else {
+    tile.c = sums_.get() + rows.offset * chunk_ + block.n.offset - block.chunk + column;
+    tile.c_stride = chunk_;
+  }
+}
+
+template <typename In, typename Out>
+void BlockedGemm<In, Out>::finish(const Block& block, const Part& rows) const {
+  const std::int64_t row = block.m.offset + rows.offset;
+  GemmTile<In> place;
+  place_sums(block, rows, 0, place);
+  const GemmFinish<Out> done{.rows = rows.count,
+                             .columns = block.n.count,
+                             .sums = place.c,
+                             .sums_stride = place.c_stride,
+                             .beta = kSumsInC ? 0.0F : call_.beta,
+                             .c = call_.c + row * shape_.c_stride + block.n.offset,
+                             .c_stride = shape_.c_stride,
+                             .epilogue = moved(call_.epilogue, row, block.n.offset)};
+  if constexpr (std::is_same_v<In, Out>)
+    kernels_.finish(done);
+  else
+    kernels_.finish_wide(done);
+}
+
+// The lines that hold 16 words of `source`: of 16 rows stored along k, or of every row of k.
+template <typename In>
+Prefetch prefetch_source(const GemmSource<In>& source, bool along_k) {
+  const std::int64_t row_bytes = source.stride * static_cast<std::int64_t>(sizeof(In));
   return {reinterpret_cast<std::uintptr_t>(source.data), row_bytes, along_k ? 64 : 16 * row_bytes};
 }
 
-Prefetch BlockedGemm::choose_prefetch(const Block& block, const Block* next, std::int64_t row,
-                                      std::int64_t tile_in_row, std::int64_t tile_in_block) const {
-  if (block.n.offset == 0 && tile_in_row == 0) return prefetch_source(a_at(block, row), a_plain_);
-  const std::int64_t column = tile_in_block * 16;
-  if (next != nullptr && column < next->n.count)
-    return prefetch_source(b_at(*next, next->n.offset + column), !b_plain_);
-  return {reinterpret_cast<std::uintptr_t>(operands_.c), 0, 0};
+template <typename In, typename Out>
+Prefetch BlockedGemm<In, Out>::choose_prefetch(const Block& block, const Block* next,
+                                               std::int64_t row, std::int64_t tile_in_row,
+                                               std::int64_t tile_in_block) const {
+  constexpr std::int64_t kLineElements = 64 / sizeof(In);
+  if (block.n.offset == block.chunk && tile_in_row == 0 && row < block.m.offset + block.m.count)
+    return prefetch_source(a_at(block, row), a_plain_);
+  if (next == nullptr || packed_.data != nullptr) return {};
+  const std::int64_t column = tile_in_block * (b_plain_ ? kLineElements : 16);
+  if (column >= next->n.count) return {};
+  return prefetch_source(b_at(*next, next->n.offset + column), !b_plain_);
 }
 
 }  // namespace
 
-// depth: a tile reads and writes its part of C once per block of k. On the machine the kernels were
+// depth: a tile reads and writes its part of C once per pass. On the machine the kernels were
 // measured on (one AVX-512 multiply-add a cycle) a 14 x 32 tile multiplies for 28 cycles per step
 // and spends about 150 around them, so 512 steps keep the loss near 1%; a panel of B must still be
-// small beside the second level: 512 x 32 floats are 64 KiB.
+// small beside the second level: 512 x 32 words are 64 KiB.
 //
 // columns: a quarter of the second level for packed B, a quarter for the next block of B on its
 // way, the rest for A's panels, C, and whatever else passes through.
 //
 // rows: an eighth of the third level for packed A, since other cores share it. B is packed again
 // for every block of rows: one element in 2 * rows operations.
-GemmBlocking gemm_blocking(const GemmKernels& kernels, const Cpu& processor) {
+//
+// chunk: the sums of a block of rows in another eighth of the third level. A is packed again for
+// every chunk: one element in 2 * chunk operations.
+GemmBlocking gemm_blocking(std::int64_t tile_columns, const Cpu& processor) {
   constexpr std::int64_t kDepth = 512;
   constexpr std::int64_t kRowsAtLeast = 256;
-  const std::int64_t columns = processor.l2_bytes / 4 / (kDepth * 4);
-  return {
-      .depth = kDepth,
-      .rows = std::max(kRowsAtLeast, processor.l3_bytes / 8 / (kDepth * 4)),
-      .columns = std::max<std::int64_t>(1, columns / kernels.tile_columns) * kernels.tile_columns};
+  const std::int64_t columns =
+      std::max<std::int64_t>(1, processor.l2_bytes / 4 / (kDepth * 4) / tile_columns) *
+      tile_columns;
+  const std::int64_t rows = std::max(kRowsAtLeast, processor.l3_bytes / 8 / (kDepth * 4));
+  return {.depth = kDepth,
+          .rows = rows,
+          .columns = columns,
+          .chunk = round_up(std::max(columns, processor.l3_bytes / 8 / (rows * 4)), columns)};
 }
 
-void gemm_blocked(const GemmKernels& kernels, const GemmShape& shape, float alpha, const float* a,
-                  const float* b, float beta, float* c) {
-  if (shape.m == 0 || shape.n == 0) return;
-  BlockedGemm(kernels, shape, {alpha, a, b, beta, c}).run();
+template <typename In, typename Out>
+void gemm_blocked(const GemmKernels<In>& kernels, const GemmCall<In, Out>& call,
+                  const PackedColumns& packed) {
+  if (call.shape.m == 0 || call.shape.n == 0) return;
+  CHECK_EQ(packed.first % kernels.tile_columns, 0);
+  BlockedGemm<In, Out>(kernels, call, packed).run();
 }
 
-template <const GemmKernels* (*kKernels)()>
-const GemmFunctions<float>* functions_of() {
-  if (kKernels() == nullptr) return nullptr;
-  static constexpr GemmFunctions<float> kFunctions = {
-      [](const GemmShape& shape, float alpha, const float* a, const float* b, float beta,
-         float* c) { gemm_blocked(*kKernels(), shape, alpha, a, b, beta, c); }};
-  return &kFunctions;
-}
-
-const GemmFunctions<float>* gemm_blocked_f32(Isa isa) {
-  switch (isa) {
-    case Isa::kPortable:
-      return functions_of<gemm_kernels_portable>();
-    case Isa::kAvx2:
-      return functions_of<gemm_kernels_avx2>();
-    case Isa::kAvx512:
-      return functions_of<gemm_kernels_avx512>();
-    case Isa::kAvx512Bf16:
-      return nullptr;
-  }
-  __builtin_unreachable();
-}
+template void gemm_blocked(const GemmKernels<float>&, const GemmCall<float, float>&,
+                           const PackedColumns&);
+template void gemm_blocked(const GemmKernels<bf16>&, const GemmCall<bf16, bf16>&,
+                           const PackedColumns&);
+template void gemm_blocked(const GemmKernels<bf16>&, const GemmCall<bf16, float>&,
+                           const PackedColumns&);
 
 }  // namespace sinew::kernels

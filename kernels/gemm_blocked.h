@@ -13,16 +13,19 @@ namespace sinew::kernels {
 // Extents of the blocks. Only depth enters the order of floating-point operations: it is a
 // constant, so results do not depend on cache sizes, thread count or the position in the matrix.
 struct GemmBlocking {
-  std::int64_t depth = 0;    // of k, per pass over C
+  std::int64_t depth = 0;    // words of k, per pass over C
   std::int64_t rows = 0;     // of A, packed at a time
   std::int64_t columns = 0;  // of B, packed at a time
+  std::int64_t chunk = 0;    // columns of C whose sums are kept apart when C cannot hold them
 };
 
-[[nodiscard]] GemmBlocking gemm_blocking(const GemmKernels& kernels, const Cpu& processor);
+[[nodiscard]] GemmBlocking gemm_blocking(std::int64_t tile_columns, const Cpu& processor);
 
-// As gemm in gemm.h, on the given kernels and the calling thread. Extra memory: at most
-// blocking.rows x depth + depth x columns floats.
-void gemm_blocked(const GemmKernels& kernels, const GemmShape& shape, float alpha, const float* a,
-                  const float* b, float beta, float* c);
+// One product on the given kernels and the calling thread. In and Out: float, bf16 with themselves,
+// bf16 with float. Extra memory: at most blocking.rows x depth + depth x columns words, and for a
+// bf16 C and k > depth rows x chunk floats.
+template <typename In, typename Out>
+void gemm_blocked(const GemmKernels<In>& kernels, const GemmCall<In, Out>& call,
+                  const PackedColumns& packed);
 
 }  // namespace sinew::kernels

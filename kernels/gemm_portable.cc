@@ -7,8 +7,13 @@
 
 namespace sinew::kernels {
 
-const GemmKernels* gemm_kernels_portable() {
-  static constexpr GemmKernels kKernels = make_gemm_kernels<Portable, 4, 2>();
+const GemmKernels<float>* gemm_kernels_portable() {
+  static constexpr auto kKernels = make_gemm_kernels<FloatWords<Portable>, 4, 2>();
+  return &kKernels;
+}
+
+const GemmKernels<bf16>* gemm_bf16_kernels_portable() {
+  static constexpr auto kKernels = make_gemm_kernels<WidenedWords<Portable>, 4, 2>();
   return &kKernels;
 }
 

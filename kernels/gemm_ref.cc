@@ -1,8 +1,13 @@
-#include "kernels/gemm.h"
-
+// The plain GEMM every faster version is tested against, and the one that serves f64. It is written
+// to be read: one accumulator per element, k in increasing order, no fused multiply-add.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
+
+#include "kernels/element.h"
+#include "kernels/gelu.h"
+#include "kernels/gemm.h"
 
 namespace sinew::kernels {
 namespace {
@@ -15,60 +20,139 @@ constexpr std::int64_t kColumns = 16;
 // panel[k, j] = op(B)[k, column + j]; columns past the end are zero, so that the loop over j has a
 // fixed length.
 template <typename T>
-void copy_panel(const GemmShape& shape, const T* b, std::int64_t column, T* panel) {
+void copy_panel(const GemmShape& shape, const T* b, std::int64_t column, Wide<T>* panel) {
   const std::int64_t columns = std::min(kColumns, shape.n - column);
   const std::int64_t k_step = shape.b_form == Form::kPlain ? shape.b_stride : 1;
   const std::int64_t column_step = shape.b_form == Form::kPlain ? 1 : shape.b_stride;
   for (std::int64_t k = 0; k < shape.k; ++k)
     for (std::int64_t j = 0; j < kColumns; ++j)
-      panel[k * kColumns + j] = j < columns ? b[k * k_step + (column + j) * column_step] : T{0};
+      panel[k * kColumns + j] =
+          j < columns ? widen(b[k * k_step + (column + j) * column_step]) : Wide<T>{0};
 }
 
-// c[0..columns) = alpha * sum over k of a[k] panel[k, :] + beta * c. The sums are spelled as
-// 16-byte vectors because the compiler would otherwise keep them in memory: five times slower.
+// sums[j] = sum over k of a[k] panel[k, j]. The sums are spelled as 16-byte vectors because the
+// compiler would otherwise keep them in memory: five times slower.
 template <typename T>
-void multiply_row(std::int64_t depth, T alpha, const T* a, std::int64_t a_step, const T* panel,
-                  T beta, std::int64_t columns, T* c) {
+void multiply_row(std::int64_t depth, const T* a, const T* panel, T* sums) {
   using Vector [[gnu::vector_size(16)]] = T;
   constexpr int kLanes = sizeof(Vector) / sizeof(T);
-  Vector sums[kColumns / kLanes] = {};
+  Vector total[kColumns / kLanes] = {};
   for (std::int64_t k = 0; k < depth; ++k) {
 #pragma GCC unroll 8
     for (int v = 0; v < kColumns / kLanes; ++v) {
       Vector right;
       std::memcpy(&right, panel + k * kColumns + v * kLanes, sizeof right);
-      sums[v] += a[k * a_step] * right;
+      total[v] += a[k] * right;
     }
   }
-  for (std::int64_t j = 0; j < columns; ++j) {
-    const T sum = sums[j / kLanes][j % kLanes];
-    c[j] = beta == T{0} ? alpha * sum : alpha * sum + beta * c[j];
+  std::memcpy(sums, total, sizeof total);
+}
+
+template <typename W>
+W silu(W x) {
+  return x / (1 + std::exp(-x));
+}
+template <typename W>
+W silu_slope(W x) {
+  const W sigmoid = 1 / (1 + std::exp(-x));
+  return sigmoid * (1 + x * (1 - sigmoid));
+}
+
+template <typename W>
+W activate(Activation activation, W z, W input) {
+  W y = z;
+  switch (activation) {
+    case Activation::kNone:
+      break;
+    case Activation::kGelu:
+      gelu_plain<W>().forward(&z, &y, 1);
+      break;
+    case Activation::kSilu:
+      y = silu(z);
+      break;
+    case Activation::kGeluGradient:
+      gelu_plain<W>().backward(&z, &input, &y, 1);
+      break;
+    case Activation::kSiluGradient:
+      y = z * silu_slope(input);
+      break;
+  }
+  return y;
+}
+
+// Element (row, column) of C from its sum: the epilogue as gemm.h states it.
+template <typename T>
+void finish(const Epilogue<T>& e, std::int64_t row, std::int64_t column, Wide<T> z, T* c) {
+  using W = Wide<T>;
+  const auto at = [&](const auto& matrix) { return matrix.data + row * matrix.stride + column; };
+  if (e.bias != nullptr) z += widen(e.bias[column]);
+  if (e.pre.data != nullptr) *at(e.pre) = narrow<T>(z);
+  const W input = e.input.data != nullptr ? widen(*at(e.input)) : W{0};
+  W y = activate(e.activation, z, input);
+  if (e.gated.data != nullptr) *at(e.gated) = narrow<T>(z * silu(input));
+  if (e.factor.data != nullptr) y *= widen(*at(e.factor));
+  if (e.residual.data != nullptr) y += widen(*at(e.residual));
+  *c = narrow<T>(y);
+}
+
+template <typename In, typename Out>
+void run(const GemmCall<In, Out>& call, const PackedColumns& packed) {
+  using W = Wide<In>;
+  GemmShape s = call.shape;
+  const In* b = call.b;
+  if (packed.data != nullptr) {
+    b = static_cast<const In*>(packed.data) + packed.first;
+    s.b_form = Form::kPlain;
+    s.b_stride = packed.columns;
+  }
+  const std::int64_t a_step = s.a_form == Form::kPlain ? 1 : s.a_stride;
+  const std::int64_t a_row_step = s.a_form == Form::kPlain ? s.a_stride : 1;
+  std::vector<W> panel(static_cast<std::size_t>(s.k * kColumns));
+  std::vector<W> a_row(static_cast<std::size_t>(s.k));
+  for (std::int64_t column = 0; column < s.n; column += kColumns) {
+    copy_panel(s, b, column, panel.data());
+    for (std::int64_t row = 0; row < s.m; ++row) {
+      for (std::int64_t k = 0; k < s.k; ++k)
+        a_row[static_cast<std::size_t>(k)] = widen(call.a[row * a_row_step + k * a_step]);
+      W sums[kColumns];
+      multiply_row(s.k, a_row.data(), panel.data(), sums);
+      for (std::int64_t j = 0; j < std::min(kColumns, s.n - column); ++j) {
+        Out* c = call.c + row * s.c_stride + column + j;
+        W z = call.alpha * sums[j];
+        if (call.beta != W{0}) z += call.beta * widen(*c);
+        finish(call.epilogue, row, column + j, z, c);
+      }
+    }
   }
 }
 
+// Packed B is B in plain order.
 template <typename T>
-void run(const GemmShape& shape, T alpha, const T* a, const T* b, T beta, T* c) {
-  const std::int64_t a_step = shape.a_form == Form::kPlain ? 1 : shape.a_stride;
-  const std::int64_t a_row_step = shape.a_form == Form::kPlain ? shape.a_stride : 1;
-  std::vector<T> panel(static_cast<std::size_t>(shape.k * kColumns));
-  for (std::int64_t column = 0; column < shape.n; column += kColumns) {
-    copy_panel(shape, b, column, panel.data());
-    for (std::int64_t row = 0; row < shape.m; ++row)
-      multiply_row(shape.k, alpha, a + row * a_row_step, a_step, panel.data(), beta,
-                   std::min(kColumns, shape.n - column), c + row * shape.c_stride + column);
-  }
+void pack(const GemmShape& shape, const T* b, std::int64_t first, std::int64_t count,
+          void* packed) {
+  const std::int64_t k_step = shape.b_form == Form::kPlain ? shape.b_stride : 1;
+  const std::int64_t column_step = shape.b_form == Form::kPlain ? 1 : shape.b_stride;
+  for (std::int64_t k = 0; k < shape.k; ++k)
+    for (std::int64_t j = first; j < first + count; ++j)
+      static_cast<T*>(packed)[k * shape.n + j] = b[k * k_step + j * column_step];
 }
 
 }  // namespace
 
-// One accumulator per element, k in increasing order, no fused multiply-add.
 template <typename T>
 const GemmFunctions<T>& gemm_plain() {
-  static constexpr GemmFunctions<T> kFunctions = {run<T>};
+  static constexpr GemmFunctions<T> kFunctions = {
+      .column_unit = 1,
+      .run = run<T, T>,
+      .run_wide = run<T, Wide<T>>,
+      .packed_bytes = [](std::int64_t n,
+                         std::int64_t k) { return n * k * static_cast<std::int64_t>(sizeof(T)); },
+      .pack = pack<T>};
   return kFunctions;
 }
 
 template const GemmFunctions<float>& gemm_plain<float>();
 template const GemmFunctions<double>& gemm_plain<double>();
+template const GemmFunctions<bf16>& gemm_plain<bf16>();
 
 }  // namespace sinew::kernels

@@ -3,15 +3,20 @@
 // compiled for one instruction set can be linked into another.
 //
 // V is one of vector_*_inl.h: kLanes floats in a Vector, with
-//   zero, broadcast, load, store, and load_partial (zeros past count), store_partial
-//   add, subtract, multiply, multiply_add (x * y + z), max (y when either is NaN), sum (of lanes)
+//   zero, broadcast, load, store, and load_partial (zeros past count), store_partial, also for bf16
+//   (widened, rounded to nearest even)
+//   add, subtract, multiply, divide, multiply_add (x * y + z), sum (of lanes)
+//   max and min (y when either is NaN)
 //   round (to nearest), scale_by_power (x * 2^n, n whole), select_from (x in lanes >= first, else
 //   y) transpose (kLanes vectors in place)
+// W says what a word of a panel is: FloatWords, WidenedWords, or PairWords of
+// vector_avx512bf16_inl.h.
 #pragma once
 
 #include <cstdint>
 #include <utility>
 
+#include "kernels/gemm_epilogue_inl.h"
 #include "kernels/gemm_tile.h"
 
 namespace sinew::kernels {
@@ -28,6 +33,14 @@ enum class Right : std::uint8_t { kPacked, kPackedOnTheWay };
 inline void prefetch_line(std::uintptr_t address) {
   __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
 }
+template <class W>
+void prefetch_ahead(const typename W::Element* x, std::int64_t stride) {
+  for (int row = 0; row < W::kElements; ++row) {
+    const std::int64_t ahead = (kAhead * W::kElements + row) * stride;
+    prefetch_line(reinterpret_cast<std::uintptr_t>(x) +
+                  static_cast<std::uintptr_t>(ahead) * sizeof(typename W::Element));
+  }
+}
 
 // The lanes of vector v that lie left of `columns`.
 template <class V>
@@ -36,8 +49,31 @@ int lanes_left(std::int64_t columns, int v) {
   return static_cast<int>(left < 0 ? 0 : left > V::kLanes ? V::kLanes : left);
 }
 
-template <class V, int kRows, int kVectors, Edge kEdge, Beta kBeta>
-void store_sums(const GemmTile& tile, const typename V::Vector (&sum)[kRows][kVectors]) {
+// along: kLanes words of one row from its element 0 on, zeros past `elements`. across: the word of
+// row 0 (and, of pairs, row 1 when rows > 1) in `columns` neighbouring columns, zeros past them.
+template <class Vec, typename T>
+struct SingleWords {
+  using V = Vec;
+  using Element = T;
+  using Vector = typename V::Vector;
+  static constexpr int kElements = 1;
+  static Vector along(const T* x, std::int64_t elements) {
+    return load_lanes<V>(x, lanes_left<V>(elements, 0));
+  }
+  static Vector across(const T* x, std::int64_t /*stride*/, std::int64_t /*rows*/, int columns) {
+    return load_lanes<V>(x, columns);
+  }
+  static Vector accumulate(Vector left, Vector right, Vector sum) {
+    return V::multiply_add(left, right, sum);
+  }
+};
+template <class V>
+using FloatWords = SingleWords<V, float>;
+template <class V>
+using WidenedWords = SingleWords<V, bf16>;
+
+template <class V, int kRows, int kVectors, Edge kEdge, Beta kBeta, typename Element>
+void store_sums(const GemmTile<Element>& tile, const typename V::Vector (&sum)[kRows][kVectors]) {
   const auto alpha = V::broadcast(&tile.alpha);
   const auto beta = V::broadcast(&tile.beta);
 #pragma GCC unroll 16
@@ -61,8 +97,9 @@ void store_sums(const GemmTile& tile, const typename V::Vector (&sum)[kRows][kVe
 
 // sum[i][v] holds columns [v * kLanes, (v + 1) * kLanes) of row i. kRowStep: how far apart the rows
 // of A lie at one k, 1 in a packed panel.
-template <class V, int kRows, int kVectors, Right kRight, int kRowStep>
-void multiply_rows(const GemmTile& tile) {
+template <class W, int kRows, int kVectors, Right kRight, int kRowStep>
+void multiply_rows(const GemmTile<typename W::Element>& tile) {
+  using V = typename W::V;
   using Vector = typename V::Vector;
   for (int i = 0; i < kRows; ++i)
     for (int v = 0; v < kVectors; ++v)
@@ -78,29 +115,35 @@ void multiply_rows(const GemmTile& tile) {
   const std::uintptr_t prefetch =
       tile.prefetch.address != 0 ? tile.prefetch.address : reinterpret_cast<std::uintptr_t>(a);
   float* b_packed = tile.b_packed;
+  const auto* unpacked = tile.unpacked.data;
   for (std::int64_t k = 0; k < tile.depth; ++k) {
     Vector right[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      right[v] = V::load(b + v * V::kLanes);
-      if constexpr (kRight == Right::kPackedOnTheWay) {
+      if constexpr (kRight == Right::kPacked) {
+        right[v] = V::load(b + v * V::kLanes);
+      } else {
+        right[v] =
+            W::across(unpacked + v * V::kLanes, tile.unpacked.stride, W::kElements, V::kLanes);
         V::store(b_packed + v * V::kLanes, right[v]);
-        prefetch_line(reinterpret_cast<std::uintptr_t>(b + v * V::kLanes) +
-                      static_cast<std::uintptr_t>(kAhead * 4 * tile.b_step));
+        prefetch_ahead<W>(unpacked + v * V::kLanes, tile.unpacked.stride);
       }
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
       const Vector left = V::broadcast(a + i * kRowStep);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sum[i][v] = V::multiply_add(left, right[v], sum[i][v]);
+      for (int v = 0; v < kVectors; ++v) sum[i][v] = W::accumulate(left, right[v], sum[i][v]);
     }
     prefetch_line(prefetch +
                   static_cast<std::uintptr_t>((k & 15) * tile.prefetch.inner_step_bytes +
                                               (k >> 4) * tile.prefetch.outer_step_bytes));
     a += tile.a_step;
-    b += tile.b_step;
-    if constexpr (kRight == Right::kPackedOnTheWay) b_packed += kVectors * V::kLanes;
+    b += kVectors * V::kLanes;
+    if constexpr (kRight == Right::kPackedOnTheWay) {
+      b_packed += kVectors * V::kLanes;
+      unpacked += W::kElements * tile.unpacked.stride;
+    }
   }
 
   if (tile.columns == kVectors * V::kLanes) {
@@ -116,83 +159,88 @@ void multiply_rows(const GemmTile& tile) {
   }
 }
 
-template <class V, int kVectors, Right kRight, int kRowStep, int... kRowsLessOne>
-void multiply_any(const GemmTile& tile, std::integer_sequence<int, kRowsLessOne...>) {
-  static constexpr void (*kByRows[])(const GemmTile&) = {
-      multiply_rows<V, kRowsLessOne + 1, kVectors, kRight, kRowStep>...};
+template <class W, int kVectors, Right kRight, int kRowStep, int... kRowsLessOne>
+void multiply_any(const GemmTile<typename W::Element>& tile,
+                  std::integer_sequence<int, kRowsLessOne...>) {
+  static constexpr void (*kByRows[])(const GemmTile<typename W::Element>&) = {
+      multiply_rows<W, kRowsLessOne + 1, kVectors, kRight, kRowStep>...};
   kByRows[tile.rows - 1](tile);
 }
 
-// panel[k, i] = source[i, k]: square blocks are transposed in registers.
-template <class V>
-void pack_transposing(GemmSource source, std::int64_t rows, std::int64_t depth,
-                      std::int64_t panel_rows, float* panel) {
+constexpr std::int64_t words_of(std::int64_t elements, int word_elements) {
+  return (elements + word_elements - 1) / word_elements;
+}
+
+// panel[k, i] = word k of source row i: square blocks are transposed in registers.
+template <class W>
+void pack_transposing(GemmSource<typename W::Element> source, std::int64_t rows,
+                      std::int64_t elements, std::int64_t panel_rows, float* panel) {
+  using V = typename W::V;
+  const std::int64_t depth = words_of(elements, W::kElements);
   for (std::int64_t k = 0; k < depth; k += V::kLanes) {
     const int width = lanes_left<V>(depth - k, 0);
     for (std::int64_t first = 0; first < panel_rows; first += V::kLanes) {
       typename V::Vector block[V::kLanes];
 #pragma GCC unroll 16
       for (int i = 0; i < V::kLanes; ++i) {
-        const float* x = source.data + (first + i) * source.stride + k;
-        block[i] = first + i >= rows    ? V::zero()
-                   : width == V::kLanes ? V::load(x)
-                                        : V::load_partial(x, width);
+        const auto* x = source.data + (first + i) * source.stride + k * W::kElements;
+        block[i] = first + i < rows ? W::along(x, elements - k * W::kElements) : V::zero();
       }
       V::transpose(block);
       const int height = lanes_left<V>(panel_rows - first, 0);
-      for (int i = 0; i < width; ++i) {
-        float* y = panel + (k + i) * panel_rows + first;
-        if (height == V::kLanes)
-          V::store(y, block[i]);
-        else
-          V::store_partial(y, block[i], height);
-      }
+      for (int i = 0; i < width; ++i)
+        store_lanes<V>(panel + (k + i) * panel_rows + first, block[i], height);
     }
   }
 }
 
-// panel[k, i] = source[k, i]
-template <class V>
-void pack_copying(GemmSource source, std::int64_t rows, std::int64_t depth, std::int64_t panel_rows,
-                  float* panel) {
+// panel[k, i] = word k of source column i.
+template <class W>
+void pack_copying(GemmSource<typename W::Element> source, std::int64_t rows, std::int64_t elements,
+                  std::int64_t panel_rows, float* panel) {
+  using V = typename W::V;
+  const std::int64_t depth = words_of(elements, W::kElements);
   for (std::int64_t first = 0; first < panel_rows; first += V::kLanes) {
     const int height = lanes_left<V>(panel_rows - first, 0);
     const int present = lanes_left<V>(rows - first, 0);
     for (std::int64_t k = 0; k < depth; ++k) {
-      const float* x = source.data + k * source.stride + first;
-      float* y = panel + k * panel_rows + first;
-      if (present == V::kLanes)
-        V::store(y, V::load(x));
-      else
-        V::store_partial(y, V::load_partial(x, present), height);
+      const auto* x = source.data + k * W::kElements * source.stride + first;
+      const auto word = W::across(x, source.stride, elements - k * W::kElements, present);
+      store_lanes<V>(panel + k * panel_rows + first, word, height);
     }
   }
 }
 
-template <class V, int kRows, int kVectors>
-constexpr GemmKernels make_gemm_kernels() {
+template <class W, int kRows, int kVectors>
+constexpr GemmKernels<typename W::Element> make_gemm_kernels() {
+  using V = typename W::V;
+  using Element = typename W::Element;
+  using Source = GemmSource<Element>;
   constexpr std::int64_t kColumns = kVectors * V::kLanes;
   return {
       .tile_rows = kRows,
       .tile_columns = kColumns,
+      .word_elements = W::kElements,
       .multiply =
-          [](const GemmTile& tile) {
+          [](const GemmTile<Element>& tile) {
             constexpr auto kAllRows = std::make_integer_sequence<int, kRows>{};
-            if (tile.b_packed == nullptr)
-              multiply_any<V, kVectors, Right::kPacked, 1>(tile, kAllRows);
+            if (tile.unpacked.data == nullptr)
+              multiply_any<W, kVectors, Right::kPacked, 1>(tile, kAllRows);
             else
-              multiply_any<V, kVectors, Right::kPackedOnTheWay, 1>(tile, kAllRows);
+              multiply_any<W, kVectors, Right::kPackedOnTheWay, 1>(tile, kAllRows);
           },
-      .pack_a = [](GemmSource a, std::int64_t rows, std::int64_t depth,
-                   float* panel) { pack_transposing<V>(a, rows, depth, rows, panel); },
-      .pack_a_transposed = [](GemmSource a, std::int64_t rows, std::int64_t depth,
-                              float* panel) { pack_copying<V>(a, rows, depth, rows, panel); },
-      .pack_b = [](GemmSource b, std::int64_t columns, std::int64_t depth,
-                   float* panel) { pack_copying<V>(b, columns, depth, kColumns, panel); },
+      .pack_a = [](Source a, std::int64_t rows, std::int64_t elements,
+                   float* panel) { pack_transposing<W>(a, rows, elements, rows, panel); },
+      .pack_a_transposed = [](Source a, std::int64_t rows, std::int64_t elements,
+                              float* panel) { pack_copying<W>(a, rows, elements, rows, panel); },
+      .pack_b = [](Source b, std::int64_t columns, std::int64_t elements,
+                   float* panel) { pack_copying<W>(b, columns, elements, kColumns, panel); },
       .pack_b_transposed =
-          [](GemmSource b, std::int64_t columns, std::int64_t depth, float* panel) {
-            pack_transposing<V>(b, columns, depth, kColumns, panel);
+          [](Source b, std::int64_t columns, std::int64_t elements, float* panel) {
+            pack_transposing<W>(b, columns, elements, kColumns, panel);
           },
+      .finish = finish<V, Element>,
+      .finish_wide = finish<V, float>,
   };
 }
 

@@ -6,6 +6,9 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
+
+#include "sched/base/dtype.h"
 
 namespace sinew::kernels {
 namespace {
@@ -28,11 +31,41 @@ struct Avx2 {
   static void store_partial(float* x, Vector v, int count) {
     _mm256_maskstore_ps(x, mask(count), v);
   }
+  static Vector load(const bf16* x) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  static Vector load_partial(const bf16* x, int count) {
+    bf16 whole[kLanes] = {};
+    std::memcpy(whole, x, static_cast<std::size_t>(count) * sizeof(bf16));
+    return load(whole);
+  }
+  // To nearest even by adding half a unit less one, and one more when the kept part is odd; a NaN
+  // keeps its upper bits and becomes quiet.
+  static void store(bf16* x, Vector v) {
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i upper = _mm256_srli_epi32(bits, 16);
+    const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    const __m256i words = _mm256_blendv_epi8(_mm256_srli_epi32(sum, 16), quiet, is_nan);
+    const __m128i halves =
+        _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(x), halves);
+  }
+  static void store_partial(bf16* x, Vector v, int count) {
+    bf16 whole[kLanes];
+    store(whole, v);
+    std::memcpy(x, whole, static_cast<std::size_t>(count) * sizeof(bf16));
+  }
   static Vector broadcast(const float* x) { return _mm256_broadcast_ss(x); }
   static Vector multiply(Vector x, Vector y) { return _mm256_mul_ps(x, y); }
   static Vector multiply_add(Vector x, Vector y, Vector z) { return _mm256_fmadd_ps(x, y, z); }
   static Vector add(Vector x, Vector y) { return _mm256_add_ps(x, y); }
   static Vector subtract(Vector x, Vector y) { return _mm256_sub_ps(x, y); }
+  static Vector divide(Vector x, Vector y) { return _mm256_div_ps(x, y); }
+  static Vector min(Vector x, Vector y) { return _mm256_min_ps(x, y); }
   static Vector max(Vector x, Vector y) { return _mm256_max_ps(x, y); }
   static Vector round(Vector x) {
     return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

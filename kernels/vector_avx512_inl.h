@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "sched/base/dtype.h"
+
 // GCC 12 takes the undefined operand inside its own unmasked intrinsics for an uninitialised read.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -28,11 +30,39 @@ struct Avx512 {
   static void store_partial(float* x, Vector v, int count) {
     _mm512_mask_storeu_ps(x, mask(count), v);
   }
+  static Vector widen(__m256i bits) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+  static Vector load(const bf16* x) {
+    return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
+  }
+  static Vector load_partial(const bf16* x, int count) {
+    return widen(_mm256_maskz_loadu_epi16(mask(count), x));
+  }
+  // To nearest even by adding half a unit less one, and one more when the kept part is odd; a NaN
+  // keeps its upper bits and becomes quiet.
+  static __m256i narrow(Vector v) {
+    const __m512i bits = _mm512_castps_si512(v);
+    const __m512i upper = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+    const __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(_mm512_srli_epi32(sum, 16), is_nan, quiet));
+  }
+  static void store(bf16* x, Vector v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(x), narrow(v));
+  }
+  static void store_partial(bf16* x, Vector v, int count) {
+    _mm256_mask_storeu_epi16(x, mask(count), narrow(v));
+  }
   static Vector broadcast(const float* x) { return _mm512_set1_ps(*x); }
   static Vector multiply(Vector x, Vector y) { return _mm512_mul_ps(x, y); }
   static Vector multiply_add(Vector x, Vector y, Vector z) { return _mm512_fmadd_ps(x, y, z); }
   static Vector add(Vector x, Vector y) { return _mm512_add_ps(x, y); }
   static Vector subtract(Vector x, Vector y) { return _mm512_sub_ps(x, y); }
+  static Vector divide(Vector x, Vector y) { return _mm512_div_ps(x, y); }
+  static Vector min(Vector x, Vector y) { return _mm512_min_ps(x, y); }
   static Vector max(Vector x, Vector y) { return _mm512_max_ps(x, y); }
   static Vector round(Vector x) { return _mm512_roundscale_ps(x, 0); }
   static Vector scale_by_power(Vector x, Vector n) { return _mm512_scalef_ps(x, n); }

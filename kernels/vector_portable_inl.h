@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "sched/base/dtype.h"
+
 namespace sinew::kernels {
 namespace {
 
@@ -26,11 +28,23 @@ struct Portable {
   static void store_partial(float* x, Vector v, int count) {
     std::memcpy(x, &v, static_cast<std::size_t>(count) * sizeof(float));
   }
+  static Vector load(const bf16* x) { return load_partial(x, kLanes); }
+  static void store(bf16* x, Vector v) { store_partial(x, v, kLanes); }
+  static Vector load_partial(const bf16* x, int count) {
+    Vector v{};
+    for (int i = 0; i < count; ++i) v[i] = to_float(x[i]);
+    return v;
+  }
+  static void store_partial(bf16* x, Vector v, int count) {
+    for (int i = 0; i < count; ++i) x[i] = to_bf16(v[i]);
+  }
   static Vector broadcast(const float* x) { return Vector{} + *x; }
   static Vector multiply(Vector x, Vector y) { return x * y; }
   static Vector multiply_add(Vector x, Vector y, Vector z) { return z + x * y; }
   static Vector add(Vector x, Vector y) { return x + y; }
   static Vector subtract(Vector x, Vector y) { return x - y; }
+  static Vector divide(Vector x, Vector y) { return x / y; }
+  static Vector min(Vector x, Vector y) { return x < y ? x : y; }
   static Vector max(Vector x, Vector y) { return x > y ? x : y; }
   // Adding 1.5 * 2^23 leaves no bits for a fraction; right for |x| < 2^22.
   static Vector round(Vector x) { return (x + 0x1.8p23F) - 0x1.8p23F; }

@@ -151,7 +151,9 @@ void register_versions() {
             std::vector<double> seconds;
             for (auto _ : state) {
               const double begin = seconds_now(1);
-              version.functions->run(s, 1, a.get<float>(0), b.get<float>(0), 0, c.get<float>(0));
+              version.functions->run(
+                  {.shape = s, .a = a.get<float>(0), .b = b.get<float>(0), .c = c.get<float>(0)},
+                  {});
               seconds.push_back(seconds_now(1) - begin);
               state.SetIterationTime(seconds.back());
             }
