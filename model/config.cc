@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "model/quote.h"
 #include "sched/base/error.h"
 
 namespace sinew::model {
@@ -67,13 +68,13 @@ void validate(const Config& config) {
   for (const Key& key : kKeys) {
     const std::int64_t value = config.*key.field;
     if (value < 1 || value > key.most) {
-      throw UsageError(fmt::format("model {}: {} is {}; legal values: 1 to {}", config.name,
+      throw UsageError(fmt::format("model {}: {} is {}; legal values: 1 to {}", quoted(config.name),
                                    key.name, value, key.most));
     }
   }
   if (config.channels % config.heads != 0) {
     throw UsageError(fmt::format("model {}: channels {} are not a multiple of heads {}",
-                                 config.name, config.channels, config.heads));
+                                 quoted(config.name), config.channels, config.heads));
   }
 }
 
@@ -103,7 +104,7 @@ Config parse_config(std::string_view json_text, const std::string& where) {
     }
     if (!known)
       throw UsageError(
-          fmt::format("{}: unknown key '{}'; legal keys: {}", where, name, legal_keys()));
+          fmt::format("{}: unknown key {}; legal keys: {}", where, quoted(name), legal_keys()));
   }
   for (const Key& key : kKeys) {
     if (config.*key.field == 0)

@@ -1,30 +1,51 @@
 #include "model/initialize.h"
 
+#include <algorithm>
+
 #include "sched/base/philox.h"
 
 namespace sinew::model {
 
 namespace {
 constexpr std::uint32_t kInitPurpose = 0x1217;
-}
+constexpr std::int64_t kGrain = 4096;  // about 0.1 ms of logarithms and cosines
 
+// target[i] = value of logical element begin + i.
 template <typename T>
-void initialize_weights(std::uint64_t seed, Stage<T>& stage) {
-  const Philox random(seed, kInitPurpose);
-  for (const Parameter& p : stage.parameters()) {
-    const auto stream = static_cast<std::uint64_t>(p.index);
-    p.slice.for_each_run([&](std::int64_t local, std::int64_t logical, std::int64_t count) {
-      T* target = stage.weights() + p.offset + local;
-      for (std::int64_t i = 0; i < count; ++i) {
-        const auto index = static_cast<std::uint64_t>(logical + i);
-        target[i] = static_cast<T>(p.init_std > 0 ? p.init_std * random.normal(index, stream)
-                                                  : p.init_value);
-      }
-    });
+void fill(const Parameter& p, const Philox& random, std::int64_t begin, std::int64_t count,
+          T* target) {
+  const auto stream = static_cast<std::uint64_t>(p.index);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto index = static_cast<std::uint64_t>(begin + i);
+    target[i] =
+        static_cast<T>(p.init_std > 0 ? p.init_std * random.normal(index, stream) : p.init_value);
   }
 }
 
-template void initialize_weights<float>(std::uint64_t, Stage<float>&);
-template void initialize_weights<double>(std::uint64_t, Stage<double>&);
+}  // namespace
+
+template <typename T>
+void initialize_weights(std::uint64_t seed, Stage<T>& stage, kernels::Threads threads) {
+  const Philox random(seed, kInitPurpose);
+  for (const Parameter& p : stage.parameters()) {
+    const Slice& slice = p.slice;
+    T* weights = stage.weights() + p.offset;
+    const std::int64_t length = slice.run(0).count;
+    // Elements in the order they have in the slice, whatever runs they fall into.
+    kernels::parallel_for(threads, slice.local_count(), kGrain,
+                          [&](std::int64_t begin, std::int64_t end) {
+                            while (begin < end) {
+                              const Slice::Run run = slice.run(begin / length);
+                              const std::int64_t within = begin - run.local;
+                              const std::int64_t count = std::min(end - begin, length - within);
+                              fill(p, random, run.logical + within, count, weights + begin);
+                              begin += count;
+                            }
+                          });
+  }
+}
+
+template void initialize_weights<float>(std::uint64_t, Stage<float>&, kernels::Threads);
+template void initialize_weights<double>(std::uint64_t, Stage<double>&, kernels::Threads);
 
 }  // namespace sinew::model

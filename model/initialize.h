@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/threads.h"
 #include "model/stage.h"
 
 namespace sinew::model {
@@ -10,6 +11,6 @@ namespace sinew::model {
 // value = f(seed, tensor, logical index) by a counter-based generator, so that every layout starts
 // from the same model, tied copies included. GPT-2's deviations (layout.cc); biases 0, norms 1.
 template <typename T>
-void initialize_weights(std::uint64_t seed, Stage<T>& stage);
+void initialize_weights(std::uint64_t seed, Stage<T>& stage, kernels::Threads threads = {});
 
 }  // namespace sinew::model

@@ -35,12 +35,26 @@ struct Slice {
   [[nodiscard]] std::int64_t local_count() const { return outer * parts * (end - begin) * inner; }
   [[nodiscard]] std::int64_t logical_count() const { return outer * parts * size * inner; }
   [[nodiscard]] bool whole() const { return begin == 0 && end == size; }
-  // Calls body(local offset, logical offset, count) for each contiguous run, in increasing order of
-  // both.
+
+  // The contiguous runs it consists of, by increasing offsets; one when it is whole.
+  struct Run {
+    std::int64_t local = 0;    // offset in the slice
+    std::int64_t logical = 0;  // offset in the logical tensor
+    std::int64_t count = 0;
+  };
+  [[nodiscard]] std::int64_t run_count() const { return whole() ? 1 : outer * parts; }
+  [[nodiscard]] Run run(std::int64_t i) const {
+    if (whole()) return {0, 0, logical_count()};
+    const std::int64_t count = (end - begin) * inner;
+    return {i * count, (i * size + begin) * inner, count};
+  }
+  // Calls body(local offset, logical offset, count) for each run.
   template <typename Body>
   void for_each_run(Body&& body) const {
-    const std::int64_t run = (end - begin) * inner;
-    for (std::int64_t i = 0; i < outer * parts; ++i) body(i * run, (i * size + begin) * inner, run);
+    for (std::int64_t i = 0; i < run_count(); ++i) {
+      const Run r = run(i);
+      body(r.local, r.logical, r.count);
+    }
   }
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "model/quote.h"
 #include "sched/base/error.h"
 
 namespace sinew::model {
@@ -62,16 +63,17 @@ class Reader {
   TensorEntry entry(const std::string& name, const json& value, std::int64_t data_bytes) const {
     if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
         !value.contains("data_offsets")) {
-      fail(fmt::format("tensor '{}' lacks dtype, shape or data_offsets", name));
+      fail(fmt::format("tensor {} lacks dtype, shape or data_offsets", quoted(name)));
     }
     TensorEntry entry;
     entry.dtype = type(name, value["dtype"]);
-    if (!value["shape"].is_array()) fail(fmt::format("tensor '{}': shape is no list", name));
+    if (!value["shape"].is_array()) fail(fmt::format("tensor {}: shape is no list", quoted(name)));
     std::int64_t count = 1;
     for (const json& extent : value["shape"]) {
       const auto number = whole(extent);
       if (!number || (*number != 0 && count > kMaxCount / *number)) {
-        fail(fmt::format("tensor '{}': shape {} is out of range", name, value["shape"].dump()));
+        fail(fmt::format("tensor {}: shape {} is out of range", quoted(name),
+                         value["shape"].dump()));
       }
       count *= *number;
       entry.shape.push_back(*number);
@@ -80,14 +82,14 @@ class Reader {
     const auto begin = offsets.is_array() && offsets.size() == 2 ? whole(offsets[0]) : std::nullopt;
     const auto end = begin ? whole(offsets[1]) : std::nullopt;
     if (!end || *begin > *end || *end > data_bytes) {
-      fail(fmt::format("tensor '{}': data_offsets {} lie outside the {} data bytes", name,
+      fail(fmt::format("tensor {}: data_offsets {} lie outside the {} data bytes", quoted(name),
                        offsets.dump(), data_bytes));
     }
     entry.begin = *begin;
     entry.end = *end;
     if (entry.end - entry.begin != count * static_cast<std::int64_t>(size_of(entry.dtype))) {
-      fail(fmt::format("tensor '{}': {} bytes for shape {} of {}", name, entry.end - entry.begin,
-                       value["shape"].dump(), name_of(entry.dtype)));
+      fail(fmt::format("tensor {}: {} bytes for shape {} of {}", quoted(name),
+                       entry.end - entry.begin, value["shape"].dump(), name_of(entry.dtype)));
     }
     return entry;
   }
@@ -100,7 +102,7 @@ class Reader {
       legal += legal.empty() ? "" : ", ";
       legal += row.name;
     }
-    fail(fmt::format("tensor '{}': dtype {}; legal values: {}", tensor,
+    fail(fmt::format("tensor {}: dtype {}; legal values: {}", quoted(tensor),
                      value.dump(-1, ' ', false, json::error_handler_t::replace), legal));
   }
 

@@ -67,7 +67,7 @@ class TrainerOf final : public Trainer {
     } else if (!o.init.empty()) {
       agree(world, [&] { load_weights(o.init, stage_); });
     } else {
-      initialize_weights(o.seed, stage_);
+      initialize_weights(o.seed, stage_, threads_);
     }
   }
 

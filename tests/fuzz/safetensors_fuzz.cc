@@ -1,7 +1,9 @@
 // Any bytes as a safetensors file: an index whose every tensor lies inside the file, or one
 // UsageError.
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "model/safetensors.h"
 #include "sched/base/check.h"
@@ -18,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                           index.data_begin + entry.end <= static_cast<std::int64_t>(size);
       CHECK(inside);
     }
-  } catch (const sinew::UsageError&) {
+  } catch (const sinew::UsageError& error) {
+    CHECK(std::string_view(error.what()).find('\n') == std::string_view::npos);
   }
   return 0;
 }

@@ -26,12 +26,14 @@ TEST(Layout, TheRanksThatStandForAParameterHoldEachLogicalElementOnce) {
         for (int rank = 0; rank < tp; ++rank) {
           const FlatLayout flat =
               flat_layout(config, stage_shape(config, pp, stage), {rank, tp}, 4);
-          std::set<std::int64_t> used;
+          std::vector<bool> used(static_cast<std::size_t>(flat.count), false);
           for (const Parameter& p : flat.parameters) {
             p.slice.for_each_run([&](std::int64_t local, std::int64_t logical, std::int64_t count) {
               for (std::int64_t i = 0; i < count; ++i) {
-                EXPECT_TRUE(used.insert(p.offset + local + i).second) << p.name;
-                EXPECT_LT(p.offset + local + i, flat.count);
+                ASSERT_LT(p.offset + local + i, flat.count);
+                const auto at = static_cast<std::size_t>(p.offset + local + i);
+                ASSERT_FALSE(used[at]) << p.name;
+                used[at] = true;
                 if (holds_for_all(p, {.tp = rank, .cp = 0, .pp = stage, .dp = 0}))
                   ++seen[p.name][static_cast<std::size_t>(logical + i)];
               }

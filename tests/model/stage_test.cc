@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "model/initialize.h"
 #include "sched/base/philox.h"
@@ -113,6 +115,31 @@ TEST(Stage, EvaluationLeavesGradientsAlone) {
   const std::vector<double> before(stage.gradients(), stage.gradients() + stage.count());
   EXPECT_EQ(stage.forward(0, s.view(), 1, Mode::kEvaluate), trained);
   EXPECT_EQ(std::vector<double>(stage.gradients(), stage.gradients() + stage.count()), before);
+}
+
+// A slice on a tensor rank, computed by any number of threads, holds the whole tensor's values.
+TEST(Initialize, ValuesDependOnNeitherThreadsNorSlices) {
+  const Config config{"test", 2, 4, 64, 101, 9};
+  const auto weights_of = [&](TensorRank tensor, int threads) {
+    Memory memory;
+    Stage<float> stage(config, {0, 2, true, true}, tensor, nullptr, {1, 1}, 1, 1, {}, memory);
+    initialize_weights(6, stage, {.count = threads});
+    std::map<std::string, std::map<std::int64_t, float>> values;
+    for (const Parameter& p : stage.parameters()) {
+      p.slice.for_each_run([&](std::int64_t local, std::int64_t logical, std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i)
+          values[p.name][logical + i] = stage.weights()[p.offset + local + i];
+      });
+    }
+    return values;
+  };
+  const auto whole = weights_of({}, 1);
+  EXPECT_EQ(weights_of({}, 3), whole);
+  for (int rank = 0; rank < 2; ++rank) {
+    for (const auto& [name, slice] : weights_of({rank, 2}, 2)) {
+      for (const auto& [index, value] : slice) ASSERT_EQ(value, whole.at(name).at(index)) << name;
+    }
+  }
 }
 
 TEST(Stage, TheFingerprintOfTheTiedTableSeesOneChangedBit) {

@@ -1,0 +1,89 @@
+// A run that is killed at any moment leaves a complete checkpoint to resume from.
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+
+#include "model/checkpoint.h"
+#include "sched/base/philox.h"
+#include "tests/model/support.h"
+
+namespace sinew::model {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using test::ScratchDirectory;
+
+TrainOptions options_of(const ScratchDirectory& directory) {
+  TrainOptions options;
+  options.model = test::write_model(directory, {.layers = 2, .heads = 2, .channels = 16});
+  options.data = test::write_text_data(directory);
+  options.batch = 2;
+  options.steps = 1'000'000;
+  options.threads = 1;
+  return options;
+}
+
+// Resumes when it can, then steps and saves without end.
+[[noreturn]] void train_for_ever(TrainOptions options, const std::string& run) {
+  if (std::filesystem::exists(run + "/latest")) options.resume = run;
+  test::run_ranks(2, [&](comm::Communicator& ranks) {
+    const auto trainer = Trainer::create(make_plan(options, 2), ranks);
+    for (;;) {
+      static_cast<void>(trainer->step());
+      trainer->save(run);
+    }
+  });
+  ::_exit(1);
+}
+
+std::string latest(const std::string& run) { return test::read_file(run + "/latest"); }
+
+// Lets the child save `saves` times, and a random part of the next, then kills it. False when it
+// does not get that far.
+bool run_and_kill(const TrainOptions& options, const std::string& run, int saves,
+                  std::chrono::microseconds then) {
+  const pid_t child = ::fork();
+  if (child == 0) train_for_ever(options, run);
+  const auto deadline = Clock::now() + std::chrono::seconds(20);
+  std::string seen = latest(run);
+  while (saves > 0 && Clock::now() < deadline) {
+    const std::string now = latest(run);
+    if (now != seen && !now.empty()) --saves;
+    seen = now;
+    ::sched_yield();
+  }
+  const auto end = Clock::now() + then;
+  while (Clock::now() < end) ::sched_yield();
+  ::kill(child, SIGKILL);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return saves == 0 && WIFSIGNALED(status);
+}
+
+TEST(Checkpoint, ARunKilledAtAnyMomentResumesFromACompleteOne) {
+  const ScratchDirectory directory;
+  const TrainOptions options = options_of(directory);
+  const std::string run = directory.path("run");
+  const Philox random(17, 1);
+  std::int64_t step = 0;
+  for (std::uint64_t round = 0; round < 10; ++round) {
+    // A step and its save take a few milliseconds.
+    const std::chrono::microseconds then(random.words(round)[0] % 6000);
+    ASSERT_TRUE(run_and_kill(options, run, 1, then)) << "round " << round;
+    TrainOptions resumed = options;
+    resumed.resume = run;
+    test::run_ranks(1, [&](comm::Communicator& ranks) {
+      const auto trainer = Trainer::create(make_plan(resumed, 1), ranks);
+      EXPECT_GT(trainer->steps_done(), step);
+      step = trainer->steps_done();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace sinew::model
