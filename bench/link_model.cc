@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
 
 #include "bench/repeat.h"
 #include "kernels/reduce.h"
@@ -31,7 +32,7 @@ double measure_reduction(comm::Communicator& communicator, DType dtype, ReduceOp
 }  // namespace
 
 LinkModel LinkModel::uniform(double alpha_s, double beta_s_per_byte, double gamma_s_per_byte) {
-  constexpr double kFar = 1 << 20;
+  constexpr double kFar = 1e15;  // bytes; the latency has no weight there
   const double far_s = alpha_s + kFar * beta_s_per_byte;
   return {{{0, alpha_s, alpha_s}, {kFar, far_s, far_s}}, gamma_s_per_byte};
 }
@@ -45,9 +46,7 @@ double LinkModel::least_alpha_s() const {
 double LinkModel::least_beta_s_per_byte() const {
   double least = messages.empty() ? 0 : std::numeric_limits<double>::infinity();
   for (std::size_t i = 1; i < messages.size(); ++i) {
-    const Point& point = messages[i];
-    least =
-        std::min(least, (point.least_s - least_alpha_s()) / (point.bytes - messages.front().bytes));
+    least = std::min(least, messages[i].least_s / messages[i].bytes);
   }
   return least;
 }

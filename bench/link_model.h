@@ -30,7 +30,8 @@ struct LinkModel {
   [[nodiscard]] static LinkModel uniform(double alpha_s, double beta_s_per_byte,
                                          double gamma_s_per_byte);
 
-  // The best seen, over repetitions and sizes: what a lower bound may count with.
+  // The best seen, over repetitions and sizes: what a lower bound may count with. Bandwidth is
+  // bytes over the whole time of a message.
   [[nodiscard]] double least_alpha_s() const;
   [[nodiscard]] double least_beta_s_per_byte() const;
   [[nodiscard]] double alpha_s() const { return message_s(0); }
