@@ -35,6 +35,7 @@ class Guarded {
   [[nodiscard]] std::int64_t count() const { return count_; }
 
   void fill_from(const std::vector<T>& values) {
+    if (count_ == 0) return;  // memcpy takes no null pointers, not even for nothing
     std::memcpy(static_cast<void*>(data()), values.data(),
                 static_cast<std::size_t>(count_) * sizeof(T));
   }
