@@ -1,0 +1,107 @@
+// The vector SwiGLU. With s = 1/(1 + exp(-x)): silu(x) = x s and silu'(x) = s + x s^2 exp(-x),
+// where s^2 exp(-x) is s (1 - s) without the cancellation. x is clamped to |x| <= 85 for the
+// exponential: beyond, s is 0 or 1 to within 1e-36, and infinities stay harmless (silu(-inf) is
+// -1e-35, not NaN).
+#include "kernels/swiglu.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/swiglu_simd.cc"
+#include "kernels/simd_targets.h"
+
+#if SINEW_SIMD_BODY
+#include "kernels/simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sinew::kernels::HWY_NAMESPACE {
+namespace {
+
+constexpr float kClamp = 85.0F;
+
+HWY_INLINE FloatVec silu(FloatVec x) {
+  const FloatTag d;
+  // The operand order passes a NaN on.
+  const auto low = hn::Max(hn::Set(d, -kClamp), x);
+  const auto e = exp_in_range(hn::Neg(hn::Min(hn::Set(d, kClamp), low)));
+  return hn::Div(low, hn::Add(e, hn::Set(d, 1.0F)));
+}
+
+// silu(x) into `value`, its derivative into `slope`.
+HWY_INLINE void silu_and_slope(FloatVec x, FloatVec& value, FloatVec& slope) {
+  const FloatTag d;
+  const auto low = hn::Max(hn::Set(d, -kClamp), x);
+  const auto v = hn::Min(hn::Set(d, kClamp), low);
+  const auto e = exp_in_range(hn::Neg(v));
+  const auto s = hn::Div(hn::Set(d, 1.0F), hn::Add(e, hn::Set(d, 1.0F)));
+  value = hn::Mul(low, s);
+  slope = hn::MulAdd(hn::Mul(v, s), hn::Mul(e, s), s);
+}
+
+template <typename T>
+void forward(const GatedShape& shape, const T* gate, const T* up, T* y) {
+  const bool past_cache = rows_bypass_cache(y, shape.rows, shape.channels, 2);
+  for (std::int64_t r = 0; r < shape.rows; ++r) {
+    const auto body = [&](auto io, std::int64_t c) SINEW_LAMBDA {
+      const auto gated = [](FloatVec g, FloatVec u) SINEW_LAMBDA { return hn::Mul(silu(g), u); };
+      io.store(apply(gated, io.load(gate + c), io.load(up + c)), y + c);
+    };
+    if (past_cache) {
+      for_each_pack_past_cache<T>(shape.channels, body);
+    } else {
+      for_each_pack<T>(shape.channels, body);
+    }
+    gate += shape.gate_stride;
+    up += shape.gate_stride;
+    y += shape.channels;
+  }
+  if (past_cache) hwy::FlushStream();
+}
+
+template <typename T>
+void backward(const GatedShape& shape, const T* d_y, const T* gate, const T* up, T* d_gate,
+              T* d_up) {
+  for (std::int64_t r = 0; r < shape.rows; ++r) {
+    for_each_pack<T>(shape.channels, [&](auto io, std::int64_t c) SINEW_LAMBDA {
+      const auto d = io.load(d_y + c);
+      const auto g = io.load(gate + c);
+      const auto u = io.load(up + c);
+      PackOf<T> to_gate, to_up;
+      for_rows<static_cast<int>(kPackVectors<T>)>([&](auto k) SINEW_LAMBDA {
+        FloatVec value, slope;
+        silu_and_slope(g.v[k], value, slope);
+        to_up.v[k] = hn::Mul(d.v[k], value);
+        to_gate.v[k] = hn::Mul(hn::Mul(d.v[k], u.v[k]), slope);
+      });
+      io.store(to_up, d_up + c);
+      io.store(to_gate, d_gate + c);
+    });
+    gate += shape.gate_stride;
+    up += shape.gate_stride;
+    d_gate += shape.gate_stride;
+    d_up += shape.gate_stride;
+    d_y += shape.channels;
+  }
+}
+
+}  // namespace
+
+constexpr SwigluFunctions<float> kSwigluF32 = {forward<float>, backward<float>};
+constexpr SwigluFunctions<bf16> kSwigluBf16 = {forward<bf16>, backward<bf16>};
+
+}  // namespace sinew::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+
+#if HWY_ONCE
+namespace sinew::kernels {
+
+template <>
+const SwigluFunctions<float>* swiglu_simd(Isa isa) {
+  return SINEW_SIMD_VERSION(isa, kSwigluF32);
+}
+template <>
+const SwigluFunctions<bf16>* swiglu_simd(Isa isa) {
+  return SINEW_SIMD_VERSION(isa, kSwigluBf16);
+}
+
+}  // namespace sinew::kernels
+#endif
