@@ -1,0 +1,184 @@
+// The vector conversions: the scalar algorithms of dtype.cc and float8.h on lanes, the processor's
+// own for f16.
+#include <cstring>
+
+#include "kernels/convert.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/convert_simd.cc"
+#include "kernels/simd_targets.h"
+
+#if SINEW_SIMD_BODY
+#include "kernels/simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sinew::kernels::HWY_NAMESPACE {
+namespace {
+
+using WordTag = hn::ScalableTag<std::uint32_t>;
+constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(FloatTag()));
+
+// A signalling NaN may have its only bits in the half that bf16 drops, which would make it an
+// infinity; its quiet bit lies in the half that is kept.
+HWY_INLINE FloatVec quieted(FloatVec value) {
+  const FloatTag d;
+  const auto quiet_bit = hn::BitCast(d, hn::Set(WordTag(), 0x400000));
+  return hn::IfThenElse(hn::IsNaN(value), hn::Or(value, quiet_bit), value);
+}
+
+void to_bf16(const float* source, bf16* target, std::int64_t count) {
+  for_each_pack<bf16>(count, [&](auto io, std::int64_t i) SINEW_LAMBDA {
+    io.store(apply([](FloatVec v) SINEW_LAMBDA { return quieted(v); }, io.load(source + i)),
+             target + i);
+  });
+}
+
+void from_bf16(const bf16* source, float* target, std::int64_t count) {
+  for_each_pack<bf16>(count, [&](auto io, std::int64_t i)
+                                 SINEW_LAMBDA { io.store(io.load(source + i), target + i); });
+}
+
+// Whole vectors of narrow elements (E) from and to memory; the tail goes through a buffer.
+template <typename E, class Convert>
+HWY_INLINE void narrow_all(const float* source, E* target, std::int64_t count,
+                           const Convert& convert) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) convert(hn::LoadU(FloatTag(), source + i), target + i);
+  if (i == count) return;
+  E buffer[kLanes];
+  const auto rest = static_cast<std::size_t>(count - i);
+  convert(load_part(FloatTag(), source + i, rest), buffer);
+  std::memcpy(target + i, buffer, rest * sizeof(E));
+}
+
+template <typename E, class Convert>
+HWY_INLINE void widen_all(const E* source, float* target, std::int64_t count,
+                          const Convert& convert) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    hn::StoreU(convert(source + i), FloatTag(), target + i);
+  }
+  if (i == count) return;
+  E buffer[kLanes] = {};
+  const auto rest = static_cast<std::size_t>(count - i);
+  std::memcpy(buffer, source + i, rest * sizeof(E));
+  store_part(convert(buffer), FloatTag(), target + i, rest);
+}
+
+void to_f16(const float* source, f16* target, std::int64_t count) {
+  const hn::Rebind<hwy::float16_t, FloatTag> d_half;
+  const hn::Rebind<std::uint16_t, FloatTag> d16;
+  narrow_all(source, target, count, [&](FloatVec value, f16* to) SINEW_LAMBDA {
+    hn::StoreU(hn::BitCast(d16, hn::DemoteTo(d_half, value)), d16,
+               reinterpret_cast<std::uint16_t*>(to));
+  });
+}
+
+void from_f16(const f16* source, float* target, std::int64_t count) {
+  const hn::Rebind<hwy::float16_t, FloatTag> d_half;
+  const hn::Rebind<std::uint16_t, FloatTag> d16;
+  widen_all(source, target, count, [&](const f16* from) SINEW_LAMBDA {
+    const auto bits = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(from));
+    return hn::PromoteTo(FloatTag(), hn::BitCast(d_half, bits));
+  });
+}
+
+// The bits of T in each 32-bit lane; the steps of to_float8.
+template <typename T>
+HWY_INLINE hn::Vec<WordTag> float8_bits(FloatVec value) {
+  using Traits = Float8Traits<T>;
+  constexpr int kDropped = 23 - Traits::kFractionBits;
+  const FloatTag d;
+  const WordTag d32;
+  const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(d32, value)), hn::Set(d32, 0x80));
+  const auto clamped = hn::Min(hn::Abs(value), hn::Set(d, Traits::kLargest));
+  const auto bits = hn::BitCast(d32, clamped);
+
+  const auto odd = hn::And(hn::ShiftRight<kDropped>(bits), hn::Set(d32, 1));
+  constexpr std::uint32_t kAdd = ((1U << (kDropped - 1)) - 1) - ((127U - Traits::kBias) << 23);
+  const auto normal = hn::ShiftRight<kDropped>(hn::Add(hn::Add(bits, hn::Set(d32, kAdd)), odd));
+
+  const auto aligner = hn::Set(d, smallest_float8<T>() * 0x1p23F);
+  const auto subnormal =
+      hn::Sub(hn::BitCast(d32, hn::Add(clamped, aligner)), hn::BitCast(d32, aligner));
+
+  const auto is_normal =
+      hn::Ge(clamped, hn::Set(d, smallest_float8<T>() * (1 << Traits::kFractionBits)));
+  const auto magnitude = hn::IfThenElse(hn::RebindMask(d32, is_normal), normal, subnormal);
+  const auto is_nan = hn::RebindMask(d32, hn::IsNaN(value));
+  return hn::Or(sign, hn::IfThenElse(is_nan, hn::Set(d32, 0x7f), magnitude));
+}
+
+template <typename T>
+void to_8(const float* source, float scale, T* target, std::int64_t count) {
+  const hn::Rebind<std::uint8_t, FloatTag> d8;
+  const hn::RebindToSigned<WordTag> di;
+  const auto factor = hn::Set(FloatTag(), scale);
+  narrow_all(source, target, count, [&](FloatVec value, T* to) SINEW_LAMBDA {
+    const auto bits = hn::BitCast(di, float8_bits<T>(hn::Mul(value, factor)));
+    hn::StoreU(hn::DemoteTo(d8, bits), d8, reinterpret_cast<std::uint8_t*>(to));
+  });
+}
+
+HWY_INLINE FloatVec float8_value(const e4m3* from) {
+  const FloatTag d;
+  const WordTag d32;
+  const hn::Rebind<std::uint8_t, FloatTag> d8;
+  const auto bits = hn::PromoteTo(d32, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(from)));
+  const auto magnitude = hn::And(bits, hn::Set(d32, 0x7f));
+  const auto value = hn::Mul(hn::BitCast(d, hn::ShiftLeft<20>(magnitude)), hn::Set(d, 0x1p120F));
+  const auto is_nan = hn::RebindMask(d, hn::Eq(magnitude, hn::Set(d32, 0x7f)));
+  const auto sign = hn::ShiftLeft<24>(hn::Xor(bits, magnitude));
+  return hn::Or(hn::IfThenElse(is_nan, hn::NaN(d), value), hn::BitCast(d, sign));
+}
+
+// e5m2 is the upper half of f16.
+HWY_INLINE FloatVec float8_value(const e5m2* from) {
+  const hn::Rebind<std::uint8_t, FloatTag> d8;
+  const hn::Rebind<std::uint16_t, FloatTag> d16;
+  const hn::Rebind<hwy::float16_t, FloatTag> d_half;
+  const auto bits = hn::PromoteTo(d16, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(from)));
+  return hn::PromoteTo(FloatTag(), hn::BitCast(d_half, hn::ShiftLeft<8>(bits)));
+}
+
+template <typename T>
+void from_8(const T* source, float scale, float* target, std::int64_t count) {
+  const auto factor = hn::Set(FloatTag(), scale);
+  widen_all(source, target, count,
+            [&](const T* from) SINEW_LAMBDA { return hn::Mul(float8_value(from), factor); });
+}
+
+// Two chains; the operand order passes over a NaN: the maximum is its second operand when
+// unordered.
+float largest(const float* data, std::int64_t count) {
+  const FloatTag d;
+  auto max0 = hn::Zero(d);
+  auto max1 = max0;
+  std::int64_t i = 0;
+  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
+    max0 = hn::Max(hn::Abs(hn::LoadU(d, data + i)), max0);
+    max1 = hn::Max(hn::Abs(hn::LoadU(d, data + i + kLanes)), max1);
+  }
+  for (; i < count; i += kLanes) {
+    const auto rest = static_cast<std::size_t>(count - i < kLanes ? count - i : kLanes);
+    max0 = hn::Max(hn::Abs(load_part(d, data + i, rest)), max0);
+  }
+  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(max0, max1)));
+}
+
+}  // namespace
+
+constexpr ConvertFunctions kConvert = {to_bf16,      from_bf16,  to_f16,       from_f16, to_8<e4m3>,
+                                       from_8<e4m3>, to_8<e5m2>, from_8<e5m2>, largest};
+
+}  // namespace sinew::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+
+#if HWY_ONCE
+namespace sinew::kernels {
+
+const ConvertFunctions* convert_simd(Isa isa) { return SINEW_SIMD_VERSION(isa, kConvert); }
+
+}  // namespace sinew::kernels
+#endif
