@@ -1,0 +1,59 @@
+#include "kernels/dropout.h"
+
+#include <cmath>
+
+#include "kernels/grain.h"
+#include "kernels/registry.h"
+#include "sched/base/check.h"
+
+namespace sinew::kernels {
+namespace {
+
+template <typename T>
+void run(typename DropoutFunctions<T>::Function function, const RandomStream& random,
+         double probability, const DropoutShape& shape, const T* x, T* y, Threads threads) {
+  CHECK_LE(shape.first_column + shape.columns, shape.global_columns);
+  const std::uint32_t threshold = drop_threshold(probability);
+  const auto factor = static_cast<Wide<T>>(1.0 / (1.0 - probability));
+  parallel_for(threads, shape.rows, grain_rows(shape.columns),
+               [&](std::int64_t begin, std::int64_t end) {
+                 DropoutShape part = shape;
+                 part.rows = end - begin;
+                 part.first_row += begin;
+                 const std::int64_t offset = begin * shape.columns;
+                 function(random, threshold, factor, part, x + offset, y + offset);
+               });
+}
+
+}  // namespace
+
+std::uint32_t drop_threshold(double probability) {
+  CHECK_GE(probability, 0.0);
+  CHECK_LT(probability, 1.0);
+  const double scaled = std::round(probability * 0x1p32);
+  return scaled >= 0x1p32 ? 0xffffffffU : static_cast<std::uint32_t>(scaled);
+}
+
+template <typename T>
+void dropout(const RandomStream& random, double probability, const DropoutShape& shape, const T* x,
+             T* y, Threads threads) {
+  run(best<DropoutFunctions<T>>().assign, random, probability, shape, x, y, threads);
+}
+
+template <typename T>
+void dropout_add(const RandomStream& random, double probability, const DropoutShape& shape,
+                 const T* x, T* target, Threads threads) {
+  run(best<DropoutFunctions<T>>().add, random, probability, shape, x, target, threads);
+}
+
+#define SINEW_INSTANTIATE(T)                                                                   \
+  template void dropout<T>(const RandomStream&, double, const DropoutShape&, const T*, T*,     \
+                           Threads);                                                           \
+  template void dropout_add<T>(const RandomStream&, double, const DropoutShape&, const T*, T*, \
+                               Threads);
+SINEW_INSTANTIATE(float)
+SINEW_INSTANTIATE(double)
+SINEW_INSTANTIATE(bf16)
+#undef SINEW_INSTANTIATE
+
+}  // namespace sinew::kernels
