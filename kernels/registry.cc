@@ -2,13 +2,19 @@
 
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
+#include "kernels/convert.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
 #include "kernels/gemm.h"
 #include "kernels/layer_norm.h"
+#include "kernels/mixed_adamw.h"
 #include "kernels/reduce.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+#include "kernels/swiglu.h"
 
 namespace sinew::kernels {
 
@@ -72,6 +78,40 @@ std::span<const KernelRow> kernel_rows() {
       {"adamw", DType::kF32, "avx2", Isa::kAvx2, adamw_simd<float>(Isa::kAvx2)},
       {"adamw", DType::kF32, "avx512", Isa::kAvx512, adamw_simd<float>(Isa::kAvx512)},
       {"adamw", DType::kF64, "plain", Isa::kPortable, &adamw_plain<double>()},
+      {"rms_norm", DType::kF32, "plain", Isa::kPortable, &rms_norm_plain<float>()},
+      {"rms_norm", DType::kF32, "avx2", Isa::kAvx2, rms_norm_simd<float>(Isa::kAvx2)},
+      {"rms_norm", DType::kF32, "avx512", Isa::kAvx512, rms_norm_simd<float>(Isa::kAvx512)},
+      {"rms_norm", DType::kF64, "plain", Isa::kPortable, &rms_norm_plain<double>()},
+      {"rms_norm", DType::kBf16, "plain", Isa::kPortable, &rms_norm_plain<bf16>()},
+      {"rms_norm", DType::kBf16, "avx2", Isa::kAvx2, rms_norm_simd<bf16>(Isa::kAvx2)},
+      {"rms_norm", DType::kBf16, "avx512", Isa::kAvx512, rms_norm_simd<bf16>(Isa::kAvx512)},
+      {"swiglu", DType::kF32, "plain", Isa::kPortable, &swiglu_plain<float>()},
+      {"swiglu", DType::kF32, "avx2", Isa::kAvx2, swiglu_simd<float>(Isa::kAvx2)},
+      {"swiglu", DType::kF32, "avx512", Isa::kAvx512, swiglu_simd<float>(Isa::kAvx512)},
+      {"swiglu", DType::kF64, "plain", Isa::kPortable, &swiglu_plain<double>()},
+      {"swiglu", DType::kBf16, "plain", Isa::kPortable, &swiglu_plain<bf16>()},
+      {"swiglu", DType::kBf16, "avx2", Isa::kAvx2, swiglu_simd<bf16>(Isa::kAvx2)},
+      {"swiglu", DType::kBf16, "avx512", Isa::kAvx512, swiglu_simd<bf16>(Isa::kAvx512)},
+      {"rope", DType::kF32, "plain", Isa::kPortable, &rope_plain<float>()},
+      {"rope", DType::kF32, "avx2", Isa::kAvx2, rope_simd<float>(Isa::kAvx2)},
+      {"rope", DType::kF32, "avx512", Isa::kAvx512, rope_simd<float>(Isa::kAvx512)},
+      {"rope", DType::kF64, "plain", Isa::kPortable, &rope_plain<double>()},
+      {"rope", DType::kBf16, "plain", Isa::kPortable, &rope_plain<bf16>()},
+      {"rope", DType::kBf16, "avx2", Isa::kAvx2, rope_simd<bf16>(Isa::kAvx2)},
+      {"rope", DType::kBf16, "avx512", Isa::kAvx512, rope_simd<bf16>(Isa::kAvx512)},
+      {"dropout", DType::kF32, "plain", Isa::kPortable, &dropout_plain<float>()},
+      {"dropout", DType::kF32, "avx2", Isa::kAvx2, dropout_simd<float>(Isa::kAvx2)},
+      {"dropout", DType::kF32, "avx512", Isa::kAvx512, dropout_simd<float>(Isa::kAvx512)},
+      {"dropout", DType::kF64, "plain", Isa::kPortable, &dropout_plain<double>()},
+      {"dropout", DType::kBf16, "plain", Isa::kPortable, &dropout_plain<bf16>()},
+      {"dropout", DType::kBf16, "avx2", Isa::kAvx2, dropout_simd<bf16>(Isa::kAvx2)},
+      {"dropout", DType::kBf16, "avx512", Isa::kAvx512, dropout_simd<bf16>(Isa::kAvx512)},
+      {"mixed_adamw", DType::kBf16, "plain", Isa::kPortable, &mixed_adamw_plain()},
+      {"mixed_adamw", DType::kBf16, "avx2", Isa::kAvx2, mixed_adamw_simd(Isa::kAvx2)},
+      {"mixed_adamw", DType::kBf16, "avx512", Isa::kAvx512, mixed_adamw_simd(Isa::kAvx512)},
+      {"convert", {}, "plain", Isa::kPortable, &convert_plain()},
+      {"convert", {}, "avx2", Isa::kAvx2, convert_simd(Isa::kAvx2)},
+      {"convert", {}, "avx512", Isa::kAvx512, convert_simd(Isa::kAvx512)},
   };
   // clang-format on
   return rows;
