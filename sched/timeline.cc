@@ -88,13 +88,13 @@ std::string json_string(std::string_view text) {
 
 }  // namespace
 
-std::vector<Lane> lanes_of(const Timeline& timeline) {
+std::vector<TimelineLane> lanes_of(const Timeline& timeline) {
   std::set<std::pair<int, int>> used;
   std::map<int, int> lanes_in_row;
   for (const Span& span : timeline.spans) {
     if (used.emplace(span.row, span.lane).second) ++lanes_in_row[span.row];
   }
-  std::vector<Lane> lanes;
+  std::vector<TimelineLane> lanes;
   for (const auto& [row, lane] : used) {
     std::string name = timeline.row_name + " " + std::to_string(row);
     const auto index = static_cast<std::size_t>(lane);
@@ -111,10 +111,10 @@ std::vector<Lane> lanes_of(const Timeline& timeline) {
     CHECK_LE(span.begin_s, span.end_s);
     const auto lane = std::lower_bound(
         lanes.begin(), lanes.end(), std::pair(span.row, span.lane),
-        [](const Lane& a, const std::pair<int, int>& b) { return std::pair(a.row, a.lane) < b; });
+        [](const TimelineLane& a, const std::pair<int, int>& b) { return std::pair(a.row, a.lane) < b; });
     lane->spans.push_back(&span);
   }
-  for (Lane& lane : lanes) {
+  for (TimelineLane& lane : lanes) {
     std::stable_sort(lane.spans.begin(), lane.spans.end(),
                      [](const Span* a, const Span* b) { return a->begin_s < b->begin_s; });
   }
@@ -151,9 +151,9 @@ std::string TimeScale::label(int index) const { return fmt::format("{:.6g}", ste
 
 std::string draw_text(const Timeline& timeline, int columns) {
   constexpr int kRoomMin = 10;
-  const std::vector<Lane> lanes = lanes_of(timeline);
+  const std::vector<TimelineLane> lanes = lanes_of(timeline);
   std::size_t name_width = 0;
-  for (const Lane& lane : lanes) name_width = std::max(name_width, lane.name.size());
+  for (const TimelineLane& lane : lanes) name_width = std::max(name_width, lane.name.size());
   const int room = std::max(columns - static_cast<int>(name_width) - 3, kRoomMin);
   const double begin = timeline.begin_s();
   const double length = timeline.end_s() - begin;
@@ -163,7 +163,7 @@ std::string draw_text(const Timeline& timeline, int columns) {
   };
 
   std::string text = timeline.title.empty() ? "" : timeline.title + "\n";
-  for (const Lane& lane : lanes) {
+  for (const TimelineLane& lane : lanes) {
     std::string line(static_cast<std::size_t>(cells), ' ');
     for (const Span* span : lane.spans) {
       const std::size_t first = cell_of(span->begin_s);
@@ -187,7 +187,7 @@ std::string draw_trace(const Timeline& timeline) {
     events += (events.empty() ? "\n" : ",\n") + event;
   };
   int named_row = -1;
-  for (const Lane& lane : lanes_of(timeline)) {
+  for (const TimelineLane& lane : lanes_of(timeline)) {
     if (lane.row != named_row) {
       named_row = lane.row;
       add(fmt::format(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})",

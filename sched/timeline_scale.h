@@ -2,7 +2,7 @@
 // numbers.
 //
 // Never does: write text or SVG (timeline.cc, timeline_svg.cc).
-// Threads: plain values; a Lane points into the timeline it was made from.
+// Threads: plain values; a TimelineLane points into the timeline it was made from.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace sinew::sched {
 
-struct Lane {
+struct TimelineLane {
   int row;
   int lane;
   std::string name;                // "rank 0", or "rank 0 forward" where a row has several lanes
@@ -20,7 +20,7 @@ struct Lane {
 };
 
 // The lanes that have spans, by increasing row and lane. Checks the timeline's invariants.
-[[nodiscard]] std::vector<Lane> lanes_of(const Timeline& timeline);
+[[nodiscard]] std::vector<TimelineLane> lanes_of(const Timeline& timeline);
 
 // Ticks at 0, step, 2 step, ... up to the length, where the step is 1, 2 or 5 times a power of ten
 // of `unit`, and at most `ticks_max` steps fit. Times count from the begin of the timeline.

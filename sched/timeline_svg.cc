@@ -137,12 +137,12 @@ class Svg {
   explicit Svg(const Timeline& timeline)
       : timeline_(timeline), lanes_(lanes_of(timeline)), scale_(timeline, 12) {
     std::size_t name = 0;
-    for (const Lane& lane : lanes_) name = std::max(name, lane.name.size());
+    for (const TimelineLane& lane : lanes_) name = std::max(name, lane.name.size());
     plot_width_ = wide_enough();
     left_ = kMargin + static_cast<double>(name) * kCharacter + 10;
     double y = kMargin + kTitleHeight + kLegendHeight;
     int row = lanes_.empty() ? 0 : lanes_.front().row;
-    for (const Lane& lane : lanes_) {
+    for (const TimelineLane& lane : lanes_) {
       if (lane.row != row) y += kRowGap;
       row = lane.row;
       tops_.push_back(y);
@@ -172,12 +172,12 @@ class Svg {
   }
 
  private:
-  static double height_of(const Lane& lane) { return lane.lane == 0 ? kMainLane : kOtherLane; }
+  static double height_of(const TimelineLane& lane) { return lane.lane == 0 ? kMainLane : kOtherLane; }
 
   // So wide that the labels of three quarters of the main lanes' spans fit.
   double wide_enough() const {
     std::vector<double> widths;
-    for (const Lane& lane : lanes_) {
+    for (const TimelineLane& lane : lanes_) {
       for (const Span* span : lane.spans) {
         if (lane.lane != 0 || span->label.empty() || span->end_s <= span->begin_s) continue;
         const double label = static_cast<double>(span->label.size()) * kCharacter + kLabelMargin;
@@ -197,7 +197,7 @@ class Svg {
   void draw_legend() {
     std::map<std::string, std::pair<std::size_t, Colour>>
         meanings;  // -> order of appearance, colour
-    for (const Lane& lane : lanes_) {
+    for (const TimelineLane& lane : lanes_) {
       for (const Span* span : lane.spans) {
         if (span->label.empty()) continue;
         meanings.emplace(meaning_of(span->label),
@@ -283,7 +283,7 @@ class Svg {
   }
 
   const Timeline& timeline_;
-  std::vector<Lane> lanes_;
+  std::vector<TimelineLane> lanes_;
   TimeScale scale_;
   double plot_width_ = kPlotWidthMin;
   double left_ = 0;
