@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
+#include <type_traits>
 
 #include "kernels/registry.h"
+#include "kernels/scratch.h"
 #include "sched/base/check.h"
 
 namespace sinew::kernels {
@@ -28,63 +29,117 @@ void for_each_pair_range(const AttentionShape& shape, Threads threads, Body&& bo
   });
 }
 
-// Zeroes heads [first, first + count) of batch element `batch`.
-template <typename T>
-void clear(HeadView<T> x, std::int64_t batch, std::int64_t time, std::int64_t first,
-           std::int64_t count, std::int64_t head_dim) {
-  for (std::int64_t t = 0; t < time; ++t) {
-    T* row = x.data + batch * x.batch_stride + t * x.time_stride;
-    std::fill_n(row + first * head_dim, count * head_dim, T{0});
+// One pair as a problem of its own: one sequence, one key-value head, `group` query heads.
+struct PairProblem {
+  PairProblem(const AttentionShape& whole, std::int64_t pair)
+      : batch(pair / whole.kv_heads),
+        kv_head(pair % whole.kv_heads),
+        group(whole.heads / whole.kv_heads),
+        shape{1, whole.time, group, 1, whole.head_dim},
+        first_row((batch * whole.heads + kv_head * group) * whole.time) {}
+  template <typename T>
+  [[nodiscard]] HeadView<T> queries(HeadView<T> x) const {
+    return from_head(x, kv_head * group);
   }
-}
+  template <typename T>
+  [[nodiscard]] HeadView<T> keys(HeadView<T> x) const {
+    return from_head(x, kv_head);
+  }
+  template <typename T>
+  [[nodiscard]] HeadView<T> from_head(HeadView<T> x, std::int64_t head) const {
+    return {x.data + batch * x.batch_stride + head * shape.head_dim, x.batch_stride, x.time_stride};
+  }
+
+  std::int64_t batch;
+  std::int64_t kv_head;
+  std::int64_t group;
+  AttentionShape shape;
+  std::int64_t first_row;  // in lse and row_dot
+};
+
+// A result of the whole form: what the kernels accumulate into, zero at first. It is the result
+// itself when that has the type of the sums, else scratch that store() rounds into the result.
+template <typename T>
+class Result {
+ public:
+  using W = Wide<T>;
+  Result(HeadView<T> target, std::int64_t time, std::int64_t width)
+      : target_(target), time_(time), width_(width) {
+    if constexpr (std::is_same_v<T, W>) {
+      sums_ = target;
+    } else {
+      scratch_ = allocate_scratch<W>(time * width);
+      sums_ = {scratch_.get(), 0, width};
+    }
+    for (std::int64_t t = 0; t < time; ++t)
+      std::fill_n(sums_.data + t * sums_.time_stride, width, W{0});
+  }
+  [[nodiscard]] HeadView<W> sums() const { return sums_; }
+  void store(const AttentionFunctions<T>& version) const {
+    if constexpr (std::is_same_v<T, W>) return;
+    for (std::int64_t t = 0; t < time_; ++t)
+      version.narrow_row(sums_.data + t * sums_.time_stride, target_.data + t * target_.time_stride,
+                         width_);
+  }
+
+ private:
+  HeadView<T> target_;
+  std::int64_t time_;
+  std::int64_t width_;
+  Scratch<W> scratch_;
+  HeadView<W> sums_;
+};
 
 }  // namespace
 
 template <typename T>
 void attention_forward(const AttentionShape& shape, HeadView<const T> q, HeadView<const T> k,
-                       HeadView<const T> v, HeadView<T> o, T* lse, Threads threads) {
+                       HeadView<const T> v, HeadView<T> o, Wide<T>* lse, Threads threads) {
   const KeySpan keys{.time = shape.time};
   check_shape(shape, keys, threads);
   const auto& version = best<AttentionFunctions<T>>();
-  const std::int64_t group = shape.heads / shape.kv_heads;
   for_each_pair_range(shape, threads, [&](Part pairs) {
     for (std::int64_t pair = pairs.offset; pair < pairs.offset + pairs.count; ++pair) {
-      clear(o, pair / shape.kv_heads, shape.time, pair % shape.kv_heads * group, group,
-            shape.head_dim);
-      std::fill_n(lse + pair * group * shape.time, group * shape.time,
-                  -std::numeric_limits<T>::infinity());
-      version.forward(shape, keys, {pair, 1}, q, k, v, o, lse);
+      const PairProblem p(shape, pair);
+      const Result<T> result(p.queries(o), shape.time, p.group * shape.head_dim);
+      Wide<T>* row = lse + p.first_row;
+      std::fill_n(row, p.group * shape.time, -std::numeric_limits<Wide<T>>::infinity());
+      version.forward(p.shape, keys, {0, 1}, p.queries(q), p.keys(k), p.keys(v), result.sums(),
+                      row);
+      result.store(version);
     }
   });
 }
 
 template <typename T>
 void attention_backward(const AttentionShape& shape, HeadView<const T> q, HeadView<const T> k,
-                        HeadView<const T> v, HeadView<const T> o, const T* lse,
+                        HeadView<const T> v, HeadView<const T> o, const Wide<T>* lse,
                         HeadView<const T> d_o, HeadView<T> d_q, HeadView<T> d_k, HeadView<T> d_v,
                         Threads threads) {
   const KeySpan keys{.time = shape.time};
   check_shape(shape, keys, threads);
   const auto& version = best<AttentionFunctions<T>>();
-  const std::int64_t group = shape.heads / shape.kv_heads;
-  std::vector<T> row_dot(static_cast<std::size_t>(shape.batch * shape.heads * shape.time));
   for_each_pair_range(shape, threads, [&](Part pairs) {
+    const std::int64_t group = shape.heads / shape.kv_heads;
+    const auto row_dot = allocate_scratch<Wide<T>>(group * shape.time);
     for (std::int64_t pair = pairs.offset; pair < pairs.offset + pairs.count; ++pair) {
-      const std::int64_t batch = pair / shape.kv_heads;
-      const std::int64_t kv_head = pair % shape.kv_heads;
-      clear(d_q, batch, shape.time, kv_head * group, group, shape.head_dim);
-      clear(d_k, batch, shape.time, kv_head, 1, shape.head_dim);
-      clear(d_v, batch, shape.time, kv_head, 1, shape.head_dim);
-      version.row_dot(shape, {pair, 1}, o, d_o, row_dot.data());
-      version.backward(shape, keys, {pair, 1}, q, k, v, lse, row_dot.data(), d_o, d_q, d_k, d_v);
+      const PairProblem p(shape, pair);
+      const Result<T> query_sums(p.queries(d_q), shape.time, group * shape.head_dim);
+      const Result<T> key_sums(p.keys(d_k), shape.time, shape.head_dim);
+      const Result<T> value_sums(p.keys(d_v), shape.time, shape.head_dim);
+      version.row_dot(p.shape, {0, 1}, p.queries(o), p.queries(d_o), row_dot.get());
+      version.backward(p.shape, keys, {0, 1}, p.queries(q), p.keys(k), p.keys(v), lse + p.first_row,
+                       row_dot.get(), p.queries(d_o), query_sums.sums(), key_sums.sums(),
+                       value_sums.sums());
+      for (const Result<T>* result : {&query_sums, &key_sums, &value_sums}) result->store(version);
     }
   });
 }
 
 template <typename T>
 void attention_forward_partial(const AttentionShape& shape, KeySpan keys, HeadView<const T> q,
-                               HeadView<const T> k, HeadView<const T> v, HeadView<T> o, T* lse,
-                               Threads threads) {
+                               HeadView<const T> k, HeadView<const T> v, HeadView<Wide<T>> o,
+                               Wide<T>* lse, Threads threads) {
   check_shape(shape, keys, threads);
   const auto& version = best<AttentionFunctions<T>>();
   for_each_pair_range(shape, threads,
@@ -93,9 +148,10 @@ void attention_forward_partial(const AttentionShape& shape, KeySpan keys, HeadVi
 
 template <typename T>
 void attention_backward_partial(const AttentionShape& shape, KeySpan keys, HeadView<const T> q,
-                                HeadView<const T> k, HeadView<const T> v, const T* lse,
-                                const T* row_dot, HeadView<const T> d_o, HeadView<T> d_q,
-                                HeadView<T> d_k, HeadView<T> d_v, Threads threads) {
+                                HeadView<const T> k, HeadView<const T> v, const Wide<T>* lse,
+                                const Wide<T>* row_dot, HeadView<const T> d_o,
+                                HeadView<Wide<T>> d_q, HeadView<Wide<T>> d_k, HeadView<Wide<T>> d_v,
+                                Threads threads) {
   check_shape(shape, keys, threads);
   const auto& version = best<AttentionFunctions<T>>();
   for_each_pair_range(shape, threads, [&](Part pairs) {
@@ -105,7 +161,7 @@ void attention_backward_partial(const AttentionShape& shape, KeySpan keys, HeadV
 
 template <typename T>
 void attention_row_dot(const AttentionShape& shape, HeadView<const T> o, HeadView<const T> d_o,
-                       T* row_dot, Threads threads) {
+                       Wide<T>* row_dot, Threads threads) {
   check_shape(shape, {}, threads);
   const auto& version = best<AttentionFunctions<T>>();
   for_each_pair_range(shape, threads,
@@ -114,21 +170,23 @@ void attention_row_dot(const AttentionShape& shape, HeadView<const T> o, HeadVie
 
 #define SINEW_ATTENTION(T)                                                                         \
   template void attention_forward<T>(const AttentionShape&, HeadView<const T>, HeadView<const T>,  \
-                                     HeadView<const T>, HeadView<T>, T*, Threads);                 \
+                                     HeadView<const T>, HeadView<T>, Wide<T>*, Threads);           \
   template void attention_backward<T>(const AttentionShape&, HeadView<const T>, HeadView<const T>, \
-                                      HeadView<const T>, HeadView<const T>, const T*,              \
+                                      HeadView<const T>, HeadView<const T>, const Wide<T>*,        \
                                       HeadView<const T>, HeadView<T>, HeadView<T>, HeadView<T>,    \
                                       Threads);                                                    \
   template void attention_forward_partial<T>(const AttentionShape&, KeySpan, HeadView<const T>,    \
-                                             HeadView<const T>, HeadView<const T>, HeadView<T>,    \
-                                             T*, Threads);                                         \
+                                             HeadView<const T>, HeadView<const T>,                 \
+                                             HeadView<Wide<T>>, Wide<T>*, Threads);                \
   template void attention_backward_partial<T>(                                                     \
       const AttentionShape&, KeySpan, HeadView<const T>, HeadView<const T>, HeadView<const T>,     \
-      const T*, const T*, HeadView<const T>, HeadView<T>, HeadView<T>, HeadView<T>, Threads);      \
+      const Wide<T>*, const Wide<T>*, HeadView<const T>, HeadView<Wide<T>>, HeadView<Wide<T>>,     \
+      HeadView<Wide<T>>, Threads);                                                                 \
   template void attention_row_dot<T>(const AttentionShape&, HeadView<const T>, HeadView<const T>,  \
-                                     T*, Threads);
+                                     Wide<T>*, Threads);
 SINEW_ATTENTION(float)
 SINEW_ATTENTION(double)
+SINEW_ATTENTION(bf16)
 #undef SINEW_ATTENTION
 
 }  // namespace sinew::kernels

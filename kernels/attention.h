@@ -17,13 +17,19 @@
 // absolute error becomes its weight's relative error).
 //
 // Threads share out the (batch, key-value head) pairs; every thread count gives the same bits.
-// T is float or double; double is the reference mode and runs the plain version.
+//
+// T is float, double or bf16; double is the reference mode and runs the plain version. bf16:
+// scores, softmax and every sum are f32, as are lse and all results of the partial form, which
+// travel around a ring; the whole form rounds its results once. Versions that multiply pairs of
+// bf16 (avx512bf16) also round weights and their gradients to bf16 before they multiply, which adds
+// 2^-8 |P||V| to the error of o and its like to the gradients.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 
 #include "kernels/cpu.h"
+#include "kernels/element.h"
 #include "kernels/threads.h"
 #include "sched/base/partition.h"
 
@@ -46,12 +52,12 @@ struct HeadView {
 
 template <typename T>
 void attention_forward(const AttentionShape& shape, HeadView<const T> q, HeadView<const T> k,
-                       HeadView<const T> v, HeadView<T> o, T* lse, Threads threads = {});
+                       HeadView<const T> v, HeadView<T> o, Wide<T>* lse, Threads threads = {});
 
 // Writes (not accumulates) d_q, d_k, d_v. Needs o and lse of the forward pass.
 template <typename T>
 void attention_backward(const AttentionShape& shape, HeadView<const T> q, HeadView<const T> k,
-                        HeadView<const T> v, HeadView<const T> o, const T* lse,
+                        HeadView<const T> v, HeadView<const T> o, const Wide<T>* lse,
                         HeadView<const T> d_o, HeadView<T> d_q, HeadView<T> d_k, HeadView<T> d_v,
                         Threads threads = {});
 
@@ -69,21 +75,22 @@ struct KeySpan {
 // first call o is 0 and lse is -infinity; a query that has seen no key keeps these values.
 template <typename T>
 void attention_forward_partial(const AttentionShape& shape, KeySpan keys, HeadView<const T> q,
-                               HeadView<const T> k, HeadView<const T> v, HeadView<T> o, T* lse,
-                               Threads threads = {});
+                               HeadView<const T> k, HeadView<const T> v, HeadView<Wide<T>> o,
+                               Wide<T>* lse, Threads threads = {});
 
 // Adds the gradients through these keys to d_q [B, shape.time], d_k and d_v [B, keys.time]. lse is
 // the final one, over all keys; row_dot: [B, H, T] from attention_row_dot with the final o.
 template <typename T>
 void attention_backward_partial(const AttentionShape& shape, KeySpan keys, HeadView<const T> q,
-                                HeadView<const T> k, HeadView<const T> v, const T* lse,
-                                const T* row_dot, HeadView<const T> d_o, HeadView<T> d_q,
-                                HeadView<T> d_k, HeadView<T> d_v, Threads threads = {});
+                                HeadView<const T> k, HeadView<const T> v, const Wide<T>* lse,
+                                const Wide<T>* row_dot, HeadView<const T> d_o,
+                                HeadView<Wide<T>> d_q, HeadView<Wide<T>> d_k, HeadView<Wide<T>> d_v,
+                                Threads threads = {});
 
 // row_dot[b, h, t] = sum over d of o d_o.
 template <typename T>
 void attention_row_dot(const AttentionShape& shape, HeadView<const T> o, HeadView<const T> d_o,
-                       T* row_dot, Threads threads = {});
+                       Wide<T>* row_dot, Threads threads = {});
 
 // What one version provides; see registry.h. Runs on the calling thread over the given range of
 // (batch, key-value head) pairs, numbered b * kv_heads + kv_head. forward and backward accumulate
@@ -93,17 +100,21 @@ struct AttentionFunctions {
   static constexpr std::string_view kOperation = "attention";
   using Element = T;
   void (*forward)(const AttentionShape& shape, KeySpan keys, Part pairs, HeadView<const T> q,
-                  HeadView<const T> k, HeadView<const T> v, HeadView<T> o, T* lse);
+                  HeadView<const T> k, HeadView<const T> v, HeadView<Wide<T>> o,
+                  Wide<T>* lse) = nullptr;
   void (*backward)(const AttentionShape& shape, KeySpan keys, Part pairs, HeadView<const T> q,
-                   HeadView<const T> k, HeadView<const T> v, const T* lse, const T* row_dot,
-                   HeadView<const T> d_o, HeadView<T> d_q, HeadView<T> d_k, HeadView<T> d_v);
+                   HeadView<const T> k, HeadView<const T> v, const Wide<T>* lse,
+                   const Wide<T>* row_dot, HeadView<const T> d_o, HeadView<Wide<T>> d_q,
+                   HeadView<Wide<T>> d_k, HeadView<Wide<T>> d_v) = nullptr;
   void (*row_dot)(const AttentionShape& shape, Part pairs, HeadView<const T> o,
-                  HeadView<const T> d_o, T* row_dot);
+                  HeadView<const T> d_o, Wide<T>* row_dot) = nullptr;
+  void (*narrow_row)(const Wide<T>* from, T* to, std::int64_t count) = nullptr;
 };
 
 template <typename T>
 [[nodiscard]] const AttentionFunctions<T>& attention_plain();
-// Null where this build has no kernels for `isa`.
-[[nodiscard]] const AttentionFunctions<float>* attention_blocked_f32(Isa isa);
+// Null where this build has no kernels for `isa`. T is float or bf16.
+template <typename T>
+[[nodiscard]] const AttentionFunctions<T>* attention_fast(Isa isa);
 
 }  // namespace sinew::kernels

@@ -8,8 +8,14 @@
 
 namespace sinew::kernels {
 
-const AttentionKernels* attention_kernels_avx2() {
-  static const AttentionKernels kernels = make_attention_kernels<Avx2, 6, 2>(gemm_kernels_avx2());
+const AttentionKernels<float>* attention_kernels_avx2() {
+  static const auto kernels = make_attention_kernels<FloatWords<Avx2>, 6, 2>(gemm_kernels_avx2());
+  return &kernels;
+}
+
+const AttentionKernels<bf16>* attention_bf16_kernels_avx2() {
+  static const auto kernels =
+      make_attention_kernels<WidenedWords<Avx2>, 6, 2>(gemm_bf16_kernels_avx2());
   return &kernels;
 }
 
@@ -18,7 +24,8 @@ const AttentionKernels* attention_kernels_avx2() {
 #else
 
 namespace sinew::kernels {
-const AttentionKernels* attention_kernels_avx2() { return nullptr; }
+const AttentionKernels<float>* attention_kernels_avx2() { return nullptr; }
+const AttentionKernels<bf16>* attention_bf16_kernels_avx2() { return nullptr; }
 }  // namespace sinew::kernels
 
 #endif

@@ -8,9 +8,15 @@
 
 namespace sinew::kernels {
 
-const AttentionKernels* attention_kernels_avx512() {
-  static const AttentionKernels kernels =
-      make_attention_kernels<Avx512, 14, 2>(gemm_kernels_avx512());
+const AttentionKernels<float>* attention_kernels_avx512() {
+  static const auto kernels =
+      make_attention_kernels<FloatWords<Avx512>, 14, 2>(gemm_kernels_avx512());
+  return &kernels;
+}
+
+const AttentionKernels<bf16>* attention_bf16_kernels_avx512() {
+  static const auto kernels =
+      make_attention_kernels<WidenedWords<Avx512>, 14, 2>(gemm_bf16_kernels_avx512());
   return &kernels;
 }
 
@@ -19,7 +25,8 @@ const AttentionKernels* attention_kernels_avx512() {
 #else
 
 namespace sinew::kernels {
-const AttentionKernels* attention_kernels_avx512() { return nullptr; }
+const AttentionKernels<float>* attention_kernels_avx512() { return nullptr; }
+const AttentionKernels<bf16>* attention_bf16_kernels_avx512() { return nullptr; }
 }  // namespace sinew::kernels
 
 #endif

@@ -5,9 +5,15 @@
 
 namespace sinew::kernels {
 
-const AttentionKernels* attention_kernels_portable() {
-  static const AttentionKernels kernels =
-      make_attention_kernels<Portable, 4, 2>(gemm_kernels_portable());
+const AttentionKernels<float>* attention_kernels_portable() {
+  static const auto kernels =
+      make_attention_kernels<FloatWords<Portable>, 4, 2>(gemm_kernels_portable());
+  return &kernels;
+}
+
+const AttentionKernels<bf16>* attention_bf16_kernels_portable() {
+  static const auto kernels =
+      make_attention_kernels<WidenedWords<Portable>, 4, 2>(gemm_bf16_kernels_portable());
   return &kernels;
 }
 

@@ -14,21 +14,21 @@ T* row(HeadView<T> x, std::int64_t batch, std::int64_t time, std::int64_t head,
 }
 
 template <typename T>
-T dot(const T* x, const T* y, std::int64_t count) {
-  T sum = 0;
-  for (std::int64_t d = 0; d < count; ++d) sum += x[d] * y[d];
+Wide<T> dot(const T* x, const T* y, std::int64_t count) {
+  Wide<T> sum = 0;
+  for (std::int64_t d = 0; d < count; ++d) sum += widen(x[d]) * widen(y[d]);
   return sum;
 }
 
 // y += factor * x
 template <typename T>
-void add_scaled(T factor, const T* x, T* y, std::int64_t count) {
-  for (std::int64_t d = 0; d < count; ++d) y[d] += factor * x[d];
+void add_scaled(Wide<T> factor, const T* x, Wide<T>* y, std::int64_t count) {
+  for (std::int64_t d = 0; d < count; ++d) y[d] += factor * widen(x[d]);
 }
 
 template <typename T>
-T score_scale(const AttentionShape& shape) {
-  return T{1} / std::sqrt(static_cast<T>(shape.head_dim));
+Wide<T> score_scale(const AttentionShape& shape) {
+  return 1 / std::sqrt(static_cast<Wide<T>>(shape.head_dim));
 }
 
 // Keys a query sees: the first `count` of them.
@@ -58,27 +58,28 @@ void for_each_head(const AttentionShape& shape, Part pairs, Body&& body) {
 // as one key of score lse and value o.
 template <typename T>
 void forward_query(const AttentionShape& shape, KeySpan keys, const Place& at, std::int64_t time,
-                   HeadView<const T> q, HeadView<const T> k, HeadView<const T> v, HeadView<T> o,
-                   T* lse) {
+                   HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
+                   HeadView<Wide<T>> o, Wide<T>* lse) {
   const std::int64_t dim = shape.head_dim;
   const T* query = row(q, at.batch, time, at.head, dim);
-  T* output = row(o, at.batch, time, at.head, dim);
-  T& log_sum = lse[(at.batch * shape.heads + at.head) * shape.time + time];
-  T largest = log_sum;
-  T sum = largest > -std::numeric_limits<T>::infinity() ? T{1} : T{0};
+  using W = Wide<T>;
+  W* output = row(o, at.batch, time, at.head, dim);
+  W& log_sum = lse[(at.batch * shape.heads + at.head) * shape.time + time];
+  W largest = log_sum;
+  W sum = largest > -std::numeric_limits<W>::infinity() ? W{1} : W{0};
   const std::int64_t seen = keys_seen(keys, time);
   if (seen == 0) return;
   for (std::int64_t s = 0; s < seen; ++s) {
-    const T score = score_scale<T>(shape) * dot(query, row(k, at.batch, s, at.kv_head, dim), dim);
+    const W score = score_scale<T>(shape) * dot(query, row(k, at.batch, s, at.kv_head, dim), dim);
     if (score > largest) {
-      const T shrink = std::exp(largest - score);
+      const W shrink = std::exp(largest - score);
       for (std::int64_t d = 0; d < dim; ++d) output[d] *= shrink;
       sum *= shrink;
       largest = score;
     }
-    const T weight = std::exp(score - largest);
+    const W weight = std::exp(score - largest);
     sum += weight;
-    add_scaled(weight, row(v, at.batch, s, at.kv_head, dim), output, dim);
+    add_scaled<T>(weight, row(v, at.batch, s, at.kv_head, dim), output, dim);
   }
   for (std::int64_t d = 0; d < dim; ++d) output[d] /= sum;
   log_sum = largest + std::log(sum);
@@ -89,26 +90,27 @@ void forward_query(const AttentionShape& shape, KeySpan keys, const Place& at, s
 // of P that is not stored.
 template <typename T>
 void backward_query(const AttentionShape& shape, KeySpan keys, const Place& at, std::int64_t time,
-                    HeadView<const T> q, HeadView<const T> k, HeadView<const T> v, T lse, T row_dot,
-                    HeadView<const T> d_o, HeadView<T> d_q, HeadView<T> d_k, HeadView<T> d_v) {
+                    HeadView<const T> q, HeadView<const T> k, HeadView<const T> v, Wide<T> lse,
+                    Wide<T> row_dot, HeadView<const T> d_o, HeadView<Wide<T>> d_q,
+                    HeadView<Wide<T>> d_k, HeadView<Wide<T>> d_v) {
   const std::int64_t dim = shape.head_dim;
-  const T scale = score_scale<T>(shape);
+  const Wide<T> scale = score_scale<T>(shape);
   const T* query = row(q, at.batch, time, at.head, dim);
   const T* d_output = row(d_o, at.batch, time, at.head, dim);
   for (std::int64_t s = 0; s < keys_seen(keys, time); ++s) {
     const T* key = row(k, at.batch, s, at.kv_head, dim);
-    const T weight = std::exp(scale * dot(query, key, dim) - lse);
-    const T d_weight = dot(d_output, row(v, at.batch, s, at.kv_head, dim), dim);
-    const T d_score = weight * (d_weight - row_dot) * scale;
-    add_scaled(d_score, key, row(d_q, at.batch, time, at.head, dim), dim);
-    add_scaled(d_score, query, row(d_k, at.batch, s, at.kv_head, dim), dim);
-    add_scaled(weight, d_output, row(d_v, at.batch, s, at.kv_head, dim), dim);
+    const Wide<T> weight = std::exp(scale * dot(query, key, dim) - lse);
+    const Wide<T> d_weight = dot(d_output, row(v, at.batch, s, at.kv_head, dim), dim);
+    const Wide<T> d_score = weight * (d_weight - row_dot) * scale;
+    add_scaled<T>(d_score, key, row(d_q, at.batch, time, at.head, dim), dim);
+    add_scaled<T>(d_score, query, row(d_k, at.batch, s, at.kv_head, dim), dim);
+    add_scaled<T>(weight, d_output, row(d_v, at.batch, s, at.kv_head, dim), dim);
   }
 }
 
 template <typename T>
 void forward(const AttentionShape& shape, KeySpan keys, Part pairs, HeadView<const T> q,
-             HeadView<const T> k, HeadView<const T> v, HeadView<T> o, T* lse) {
+             HeadView<const T> k, HeadView<const T> v, HeadView<Wide<T>> o, Wide<T>* lse) {
   for_each_head(shape, pairs, [&](const Place& at) {
     for (std::int64_t time = 0; time < shape.time; ++time)
       forward_query(shape, keys, at, time, q, k, v, o, lse);
@@ -117,8 +119,9 @@ void forward(const AttentionShape& shape, KeySpan keys, Part pairs, HeadView<con
 
 template <typename T>
 void backward(const AttentionShape& shape, KeySpan keys, Part pairs, HeadView<const T> q,
-              HeadView<const T> k, HeadView<const T> v, const T* lse, const T* row_dot,
-              HeadView<const T> d_o, HeadView<T> d_q, HeadView<T> d_k, HeadView<T> d_v) {
+              HeadView<const T> k, HeadView<const T> v, const Wide<T>* lse, const Wide<T>* row_dot,
+              HeadView<const T> d_o, HeadView<Wide<T>> d_q, HeadView<Wide<T>> d_k,
+              HeadView<Wide<T>> d_v) {
   for_each_head(shape, pairs, [&](const Place& at) {
     for (std::int64_t time = 0; time < shape.time; ++time) {
       const std::int64_t i = (at.batch * shape.heads + at.head) * shape.time + time;
@@ -129,7 +132,7 @@ void backward(const AttentionShape& shape, KeySpan keys, Part pairs, HeadView<co
 
 template <typename T>
 void row_dots(const AttentionShape& shape, Part pairs, HeadView<const T> o, HeadView<const T> d_o,
-              T* row_dot) {
+              Wide<T>* row_dot) {
   for_each_head(shape, pairs, [&](const Place& at) {
     for (std::int64_t time = 0; time < shape.time; ++time)
       row_dot[(at.batch * shape.heads + at.head) * shape.time + time] =
@@ -138,16 +141,23 @@ void row_dots(const AttentionShape& shape, Part pairs, HeadView<const T> o, Head
   });
 }
 
+template <typename T>
+void narrow_row(const Wide<T>* from, T* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = narrow<T>(from[i]);
+}
+
 }  // namespace
 
 // One query at a time, keys in increasing order.
 template <typename T>
 const AttentionFunctions<T>& attention_plain() {
-  static constexpr AttentionFunctions<T> kFunctions = {forward<T>, backward<T>, row_dots<T>};
+  static constexpr AttentionFunctions<T> kFunctions = {forward<T>, backward<T>, row_dots<T>,
+                                                       narrow_row<T>};
   return kFunctions;
 }
 
 template const AttentionFunctions<float>& attention_plain<float>();
 template const AttentionFunctions<double>& attention_plain<double>();
+template const AttentionFunctions<bf16>& attention_plain<bf16>();
 
 }  // namespace sinew::kernels

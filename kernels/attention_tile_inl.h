@@ -1,4 +1,4 @@
-// The inner kernels of attention over a vector type V (see gemm_tile_inl.h). Included only by the
+// The inner kernels of attention over a word type W (see gemm_tile_inl.h). Included only by the
 // files that include a vector_*_inl.h.
 #pragma once
 
@@ -12,6 +12,7 @@ namespace sinew::kernels {
 namespace {
 
 constexpr float kMinusInfinity = -__builtin_inff();
+constexpr float kLowest = -0x1.fffffep127F;
 
 // A score that its query must not see counts as minus infinity.
 template <class V>
@@ -19,8 +20,28 @@ typename V::Vector masked(typename V::Vector score, std::int64_t key, std::int64
   return V::select_from(key - diagonal, score, constant<V>(kMinusInfinity));
 }
 
-template <class V, int kVectors>
+// Rows [key, key + W::kElements) of a panel as weights, or d_scores, those past the last row 0.
+// Vector v of single words stays in the scores; of pairs it is written where words.down and
+// words.across say.
+template <class W>
+void write_weights(const ScoreWords& words, float* scores, std::int64_t key, std::int64_t keys,
+                   int v, const typename W::Vector (&weight)[W::kElements]) {
+  using V = typename W::V;
+  if constexpr (W::kElements == 1) {
+    V::store(scores + key * kScoreStride + v * V::kLanes, weight[0]);
+  } else {
+    if (words.down != nullptr)
+      V::store(words.down + key / 2 * kScoreStride + v * V::kLanes, W::pair(weight[0], weight[1]));
+    if (words.across == nullptr) return;
+    auto* across = reinterpret_cast<typename W::Element*>(words.across);
+    for (std::int64_t i = 0; i < 2 && key + i < keys; ++i)
+      W::store(across + (key + i) * kScoreStride + v * V::kLanes, weight[i]);
+  }
+}
+
+template <class W, int kVectors>
 void softmax(const ScorePanel& panel, float* largest, float* sum, float* shrink) {
+  using V = typename W::V;
   using Vector = typename V::Vector;
   Vector old[kVectors];
   Vector top[kVectors];
@@ -41,28 +62,34 @@ void softmax(const ScorePanel& panel, float* largest, float* sum, float* shrink)
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) {
     // A query that has seen no key yet has largest = -inf; any finite base gives it weights of 0.
-    base[v] = V::max(top[v], constant<V>(-0x1.fffffep127F));
+    base[v] = V::max(top[v], constant<V>(kLowest));
     const Vector factor = exp2<V>(V::subtract(old[v], base[v]));
     total[v] = V::multiply(factor, V::load(sum + v * V::kLanes));
     V::store(shrink + v * V::kLanes, factor);
     V::store(largest + v * V::kLanes, top[v]);
   }
-  for (std::int64_t key = 0; key < panel.keys; ++key) {
-    float* row = panel.scores + key * kScoreStride;
+  for (std::int64_t key = 0; key < panel.keys; key += W::kElements) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      const Vector weight = exp2<V>(V::subtract(V::load(row + v * V::kLanes), base[v]));
-      total[v] = V::add(total[v], weight);
-      V::store(row + v * V::kLanes, weight);
+      Vector weight[W::kElements];
+#pragma GCC unroll 2
+      for (int i = 0; i < W::kElements; ++i) {
+        const float* x = panel.scores + (key + i) * kScoreStride + v * V::kLanes;
+        weight[i] =
+            i > 0 && key + i >= panel.keys ? V::zero() : exp2<V>(V::subtract(V::load(x), base[v]));
+        total[v] = V::add(total[v], weight[i]);
+      }
+      write_weights<W>(panel.words, panel.scores, key, panel.keys, v, weight);
     }
   }
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) V::store(sum + v * V::kLanes, total[v]);
 }
 
-template <class V, int kVectors>
-void softmax_backward(const ScorePanel& panel, float* d_weights, const float* lse2,
-                      const float* row_dot) {
+template <class W, int kVectors>
+void softmax_backward(const ScorePanel& panel, float* d_weights, const ScoreWords& d_words,
+                      const float* lse2, const float* row_dot) {
+  using V = typename W::V;
   using Vector = typename V::Vector;
   Vector log_sum[kVectors];
   Vector dot[kVectors];
@@ -71,59 +98,73 @@ void softmax_backward(const ScorePanel& panel, float* d_weights, const float* ls
     log_sum[v] = V::load(lse2 + v * V::kLanes);
     dot[v] = V::load(row_dot + v * V::kLanes);
   }
-  for (std::int64_t key = 0; key < panel.keys; ++key) {
-    float* row = panel.scores + key * kScoreStride;
-    float* d_row = d_weights + key * kScoreStride;
-    const bool seen_by_all = key <= panel.diagonal;
+  for (std::int64_t key = 0; key < panel.keys; key += W::kElements) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      Vector score = V::subtract(V::load(row + v * V::kLanes), log_sum[v]);
-      if (!seen_by_all) score = masked<V>(score, key, panel.diagonal + v * V::kLanes);
-      const Vector weight = exp2<V>(score);
-      const Vector slope = V::subtract(V::load(d_row + v * V::kLanes), dot[v]);
-      V::store(row + v * V::kLanes, weight);
-      V::store(d_row + v * V::kLanes, V::multiply(weight, slope));
+      Vector weight[W::kElements];
+      Vector slope[W::kElements];
+#pragma GCC unroll 2
+      for (int i = 0; i < W::kElements; ++i) {
+        weight[i] = slope[i] = V::zero();
+        if (i > 0 && key + i >= panel.keys) continue;
+        const std::int64_t at = (key + i) * kScoreStride + v * V::kLanes;
+        Vector score = V::subtract(V::load(panel.scores + at), log_sum[v]);
+        if (key + i > panel.diagonal)
+          score = masked<V>(score, key + i, panel.diagonal + v * V::kLanes);
+        weight[i] = exp2<V>(score);
+        slope[i] = V::multiply(weight[i], V::subtract(V::load(d_weights + at), dot[v]));
+      }
+      write_weights<W>(panel.words, panel.scores, key, panel.keys, v, weight);
+      write_weights<W>(d_words, d_weights, key, panel.keys, v, slope);
     }
   }
 }
 
-template <class V>
-void scale_row(float factor, const float* from, float* to, std::int64_t count) {
-  const auto scale = V::broadcast(&factor);
-  std::int64_t i = 0;
-  for (; i + V::kLanes <= count; i += V::kLanes)
-    V::store(to + i, V::multiply(scale, V::load(from + i)));
-  if (i < count) {
-    const int rest = static_cast<int>(count - i);
-    V::store_partial(to + i, V::multiply(scale, V::load_partial(from + i, rest)), rest);
-  }
+// Calls body(i, lanes) for every vector of `count` elements.
+template <class V, typename Body>
+void for_each_vector(std::int64_t count, Body&& body) {
+  for (std::int64_t i = 0; i < count; i += V::kLanes) body(i, lanes_left<V>(count - i, 0));
 }
 
 template <class V>
-float dot(const float* x, const float* y, std::int64_t count) {
+void scale_row(float factor, const float* from, float* to, std::int64_t count) {
+  for_each_vector<V>(count, [&](std::int64_t i, int lanes) {
+    store_lanes<V>(to + i, V::multiply(constant<V>(factor), load_lanes<V>(from + i, lanes)), lanes);
+  });
+}
+
+template <class V, typename T>
+void narrow_row(const float* from, T* to, std::int64_t count) {
+  for_each_vector<V>(count, [&](std::int64_t i, int lanes) {
+    store_lanes<V>(to + i, load_lanes<V>(from + i, lanes), lanes);
+  });
+}
+
+template <class V, typename T>
+float dot(const T* x, const T* y, std::int64_t count) {
   auto sums = V::zero();
-  std::int64_t i = 0;
-  for (; i + V::kLanes <= count; i += V::kLanes)
-    sums = V::multiply_add(V::load(x + i), V::load(y + i), sums);
-  if (i < count) {
-    const int rest = static_cast<int>(count - i);
-    sums = V::multiply_add(V::load_partial(x + i, rest), V::load_partial(y + i, rest), sums);
-  }
+  for_each_vector<V>(count, [&](std::int64_t i, int lanes) {
+    sums = V::multiply_add(load_lanes<V>(x + i, lanes), load_lanes<V>(y + i, lanes), sums);
+  });
   return V::sum(sums);
 }
 
-template <class V, int kRows, int kVectors>
-constexpr AttentionKernels make_attention_kernels(const GemmKernels<float>* gemm) {
+template <class W, int kRows, int kVectors>
+constexpr AttentionKernels<typename W::Element> make_attention_kernels(
+    const GemmKernels<typename W::Element>* gemm) {
+  using V = typename W::V;
+  using Element = typename W::Element;
   return {.gemm = gemm,
-          .multiply_scores =
-              [](const GemmTile<float>& tile) {
-                multiply_any<FloatWords<V>, kVectors, Right::kPacked, kScoreStride>(
+          .multiply_across =
+              [](const GemmTile<Element>& tile) {
+                multiply_any<W, kVectors, Right::kPacked, kScoreStride / W::kElements>(
                     tile, std::make_integer_sequence<int, kRows>{});
               },
-          .softmax = softmax<V, kVectors>,
-          .softmax_backward = softmax_backward<V, kVectors>,
+          .softmax = softmax<W, kVectors>,
+          .softmax_backward = softmax_backward<W, kVectors>,
           .scale_row = scale_row<V>,
-          .dot = dot<V>};
+          .narrow_row = narrow_row<V, Element>,
+          .dot = dot<V, Element>};
 }
 
 }  // namespace

@@ -31,6 +31,17 @@ struct PairWords {
     return _mm512_dpbf16_ps(sum, std::bit_cast<__m512bh>(left), std::bit_cast<__m512bh>(right));
   }
 
+  static void store(bf16* x, Vector v) {
+    const auto bits = std::bit_cast<__m256i>(_mm512_cvtneps_pbh(v));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(x), bits);
+  }
+  // Lane i of both as one word.
+  static Vector pair(Vector low, Vector high) {
+    const __m512i lower = _mm512_cvtepu16_epi32(std::bit_cast<__m256i>(_mm512_cvtneps_pbh(low)));
+    const __m512i upper = _mm512_cvtepu16_epi32(std::bit_cast<__m256i>(_mm512_cvtneps_pbh(high)));
+    return _mm512_castsi512_ps(_mm512_or_si512(lower, _mm512_slli_epi32(upper, 16)));
+  }
+
  private:
   static __m512i load_row(const bf16* x, int columns) {
     if (columns == V::kLanes)

@@ -13,6 +13,7 @@
 #include "bench/kernels/processor_time.h"
 #include "bench/kernels/roofline.h"
 #include "kernels/attention.h"
+#include "kernels/element.h"
 #include "kernels/registry.h"
 
 namespace sinew::bench {
@@ -21,12 +22,14 @@ namespace {
 using kernels::AttentionFunctions;
 using kernels::AttentionShape;
 using kernels::HeadView;
-using kernels::KernelVersion;
 
 constexpr std::int64_t kTimes[] = {256, 512, 1024, 2048, 4096};
 
 // Twelve heads of 64 (GPT-2 124M), eight of 128; one sequence; q, k, v side by side in one matrix.
+// Results are those of the partial form: of the type of the sums.
+template <typename T>
 struct Problem {
+  using W = kernels::Wide<T>;
   Problem(std::int64_t time, std::int64_t head_dim)
       : shape{.batch = 1,
               .time = time,
@@ -34,38 +37,40 @@ struct Problem {
               .kv_heads = head_dim == 64 ? 12 : 8,
               .head_dim = head_dim},
         width(shape.heads * head_dim),
-        qkv(1, time * 3 * width * 4),
-        d_qkv(1, time * 3 * width * 4),
-        rows(2, time * width * 4),
-        sums(2, time * shape.heads * 4) {
-    fill(qkv.get<float>(0), time * 3 * width);
-    fill(rows.get<float>(1), time * width);
+        qkv(1, 3 * time * width * size_of_element<T>()),
+        d_qkv(1, 3 * time * width * size_of_element<W>()),
+        d_out(1, time * width * size_of_element<T>()),
+        out(1, time * width * size_of_element<W>()),
+        sums(2, time * shape.heads * size_of_element<W>()) {
+    fill(qkv.get<T>(0), 3 * time * width);
+    fill(d_out.get<T>(0), time * width);
   }
-  [[nodiscard]] HeadView<const float> in(int third) const {
-    return {qkv.get<float>(0) + third * width, shape.time * 3 * width, 3 * width};
+  template <typename U>
+  static constexpr std::int64_t size_of_element() {
+    return static_cast<std::int64_t>(sizeof(U));
   }
-  [[nodiscard]] HeadView<float> gradient(int third) const {
-    return {d_qkv.get<float>(0) + third * width, shape.time * 3 * width, 3 * width};
+  [[nodiscard]] HeadView<const T> in(int third) const {
+    return {qkv.get<T>(0) + third * width, shape.time * 3 * width, 3 * width};
   }
-  [[nodiscard]] HeadView<float> row(int i) const {
-    return {rows.get<float>(i), shape.time * width, width};
+  [[nodiscard]] HeadView<const T> d_o() const {
+    return {d_out.get<T>(0), shape.time * width, width};
   }
-  [[nodiscard]] HeadView<const float> row_in(int i) const {
-    return {rows.get<float>(i), shape.time * width, width};
+  [[nodiscard]] HeadView<W> gradient(int third) const {
+    return {d_qkv.get<W>(0) + third * width, shape.time * 3 * width, 3 * width};
   }
+  [[nodiscard]] HeadView<W> o() const { return {out.get<W>(0), shape.time * width, width}; }
   [[nodiscard]] Part pairs() const { return {0, shape.kv_heads}; }
 
-  void forward(const AttentionFunctions<float>& f) const {
-    std::fill_n(rows.get<float>(0), shape.time * width, 0.0F);
-    std::fill_n(sums.get<float>(0), shape.time * shape.heads,
-                -std::numeric_limits<float>::infinity());
-    f.forward(shape, {shape.time, 0}, pairs(), in(0), in(1), in(2), row(0), sums.get<float>(0));
+  void forward(const AttentionFunctions<T>& f) const {
+    std::fill_n(out.get<W>(0), shape.time * width, W{0});
+    std::fill_n(sums.get<W>(0), shape.time * shape.heads, -std::numeric_limits<W>::infinity());
+    f.forward(shape, {shape.time, 0}, pairs(), in(0), in(1), in(2), o(), sums.get<W>(0));
   }
-  void backward(const AttentionFunctions<float>& f) const {
-    std::fill_n(d_qkv.get<float>(0), shape.time * 3 * width, 0.0F);
-    f.row_dot(shape, pairs(), row_in(0), row_in(1), sums.get<float>(1));
-    f.backward(shape, {shape.time, 0}, pairs(), in(0), in(1), in(2), sums.get<float>(0),
-               sums.get<float>(1), row_in(1), gradient(0), gradient(1), gradient(2));
+  void backward(const AttentionFunctions<T>& f) const {
+    std::fill_n(d_qkv.get<W>(0), shape.time * 3 * width, W{0});
+    f.row_dot(shape, pairs(), in(0), d_o(), sums.get<W>(1));
+    f.backward(shape, {shape.time, 0}, pairs(), in(0), in(1), in(2), sums.get<W>(0), sums.get<W>(1),
+               d_o(), gradient(0), gradient(1), gradient(2));
   }
   [[nodiscard]] double flops(double per_score) const {
     return per_score * static_cast<double>(shape.head_dim * shape.heads) *
@@ -76,13 +81,15 @@ struct Problem {
   std::int64_t width;
   Arrays qkv;
   Arrays d_qkv;
-  Arrays rows;  // o, d_o
+  Arrays d_out;
+  Arrays out;
   Arrays sums;  // lse, row_dot
 };
 
-void bench(benchmark::State& state, const AttentionFunctions<float>& f, std::int64_t time,
+template <typename T>
+void bench(benchmark::State& state, const AttentionFunctions<T>& f, std::int64_t time,
            std::int64_t head_dim) {
-  const Problem p(time, head_dim);
+  const Problem<T> p(time, head_dim);
   p.forward(f);
   p.backward(f);
   std::vector<double> forward;
@@ -97,7 +104,7 @@ void bench(benchmark::State& state, const AttentionFunctions<float>& f, std::int
     backward.push_back(end - middle);
     state.SetIterationTime(end - begin);
   }
-  const double peak = peak_flops(Arithmetic::kF32);
+  const double peak = gemm_peak<T>();
   const auto report = [&](const std::string& name, double flops, double seconds) {
     state.counters[name + "_GFLOP/s"] = flops / seconds * 1e-9;
     state.counters[name + "_of_peak"] = flops / seconds / peak;
@@ -107,16 +114,17 @@ void bench(benchmark::State& state, const AttentionFunctions<float>& f, std::int
   report("both", p.flops(14), median(forward) + median(backward));
 }
 
-const bool kRegistered = [] {
-  const auto versions = kernels::versions_of<AttentionFunctions<float>>();
+template <typename T>
+void register_type(const char* type) {
+  const auto versions = kernels::versions_of<AttentionFunctions<T>>();
   for (const auto& version : versions) {
     for (const std::int64_t head_dim : {64, 128}) {
       for (const std::int64_t time : kTimes) {
         if (&version != &versions.back() && time != 512) continue;
         benchmark::RegisterBenchmark(
-            fmt::format("attention/f32/{}/T{}/D{}", version.version, time, head_dim).c_str(),
+            fmt::format("attention/{}/{}/T{}/D{}", type, version.version, time, head_dim).c_str(),
             [version, time, head_dim](benchmark::State& state) {
-              bench(state, *version.functions, time, head_dim);
+              bench<T>(state, *version.functions, time, head_dim);
             })
             ->Iterations(static_cast<std::int64_t>(std::clamp<std::int64_t>(4096 / time, 3, 11)))
             ->UseManualTime()
@@ -124,6 +132,11 @@ const bool kRegistered = [] {
       }
     }
   }
+}
+
+const bool kRegistered = [] {
+  register_type<float>("f32");
+  register_type<bf16>("bf16");
   return true;
 }();
 

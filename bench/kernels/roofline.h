@@ -5,6 +5,9 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
+
+#include "sched/base/dtype.h"
 
 namespace sinew::bench {
 
@@ -23,6 +26,17 @@ enum class Arithmetic { kF32, kF64, kBf16Dot };
 // the widest vectors this processor has; 0 when it lacks the instruction (kBf16Dot without
 // AVX512-BF16). A multiply-add counts as two.
 [[nodiscard]] double peak_flops(Arithmetic arithmetic);
+
+// The peak of the multiply-adds that a product of T's may use: the dot product of bf16 where this
+// processor has it, f32's otherwise.
+template <typename T>
+[[nodiscard]] double gemm_peak() {
+  if constexpr (std::is_same_v<T, double>) return peak_flops(Arithmetic::kF64);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (const double peak = peak_flops(Arithmetic::kBf16Dot); peak > 0) return peak;
+  }
+  return peak_flops(Arithmetic::kF32);
+}
 
 // One line: processor, caches, copy bandwidth per cache level, peaks.
 [[nodiscard]] std::string describe_roofline();
