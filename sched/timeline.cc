@@ -109,9 +109,10 @@ std::vector<TimelineLane> lanes_of(const Timeline& timeline) {
   for (const Span& span : timeline.spans) {
     CHECK(std::isfinite(span.begin_s) && std::isfinite(span.end_s));
     CHECK_LE(span.begin_s, span.end_s);
-    const auto lane = std::lower_bound(
-        lanes.begin(), lanes.end(), std::pair(span.row, span.lane),
-        [](const TimelineLane& a, const std::pair<int, int>& b) { return std::pair(a.row, a.lane) < b; });
+    const auto lane = std::lower_bound(lanes.begin(), lanes.end(), std::pair(span.row, span.lane),
+                                       [](const TimelineLane& a, const std::pair<int, int>& b) {
+                                         return std::pair(a.row, a.lane) < b;
+                                       });
     lane->spans.push_back(&span);
   }
   for (TimelineLane& lane : lanes) {

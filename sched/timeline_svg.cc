@@ -172,7 +172,9 @@ class Svg {
   }
 
  private:
-  static double height_of(const TimelineLane& lane) { return lane.lane == 0 ? kMainLane : kOtherLane; }
+  static double height_of(const TimelineLane& lane) {
+    return lane.lane == 0 ? kMainLane : kOtherLane;
+  }
 
   // So wide that the labels of three quarters of the main lanes' spans fit.
   double wide_enough() const {

@@ -74,7 +74,13 @@ Args::Args(std::string command, const std::string& summary)
 Args::~Args() = default;
 
 void Args::option(const std::string& name, std::string& value, const std::string& help) {
-  impl_->add(name, "TEXT", value, help, [&value](const std::string& text) { value = text; });
+  impl_->add(name, "TEXT", value, help, [this, &value, name](const std::string& text) {
+    // An empty text is what a script passes for a variable that was never set.
+    if (text.empty()) {
+      throw UsageError(fmt::format("{}: {} needs a value and '' was given", impl_->command, name));
+    }
+    value = text;
+  });
 }
 
 void Args::option(const std::string& name, std::int64_t& value, const std::string& help,

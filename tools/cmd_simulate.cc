@@ -58,6 +58,12 @@ sched::Topology topology_of(const Options& options) {
                             links.gamma_s_per_byte);
 }
 
+[[noreturn]] void refuse_all(const Options& options, int world) {
+  throw UsageError(
+      fmt::format("--algo {}: none of --op {} takes {} ranks; name one to see its rule",
+                  options.algorithm, options.op, world));
+}
+
 class Collectives {
  public:
   Collectives(const Options& options, JsonLines& json)
@@ -107,9 +113,9 @@ class Collectives {
     }
   }
 
-  // Draws the last one shown when it was the only schedule.
-  void draw() const {
-    fmt::print("\n{}", sched::draw_text(last_));
+  // Draws the last one shown, as text where it was the only schedule.
+  void draw(bool only) const {
+    if (only) fmt::print("\n{}", sched::draw_text(last_));
     keep_drawings(options_, last_);
   }
 
@@ -136,7 +142,8 @@ void simulate_collectives(const Options& options, const std::vector<const sched:
     collectives.show(sched::generate(*row, collectives.params()), row);
     ++shown;
   }
-  if (shown == 1) collectives.draw();
+  if (shown == 0) refuse_all(options, collectives.params().world);
+  collectives.draw(shown == 1);
 }
 
 void show_pipeline(const Options& options, const sched::PipeSchedule& schedule,
@@ -175,6 +182,7 @@ void simulate_pipelines(const Options& options,
     if (!std::exchange(first, false)) fmt::print("\n");
     show_pipeline(options, sched::generate(*row, params), row, json);
   }
+  if (first) refuse_all(options, options.world);
 }
 
 void simulate_file(Options options, JsonLines& json) {
@@ -183,7 +191,7 @@ void simulate_file(Options options, JsonLines& json) {
     options.world = schedule->contract.world;
     Collectives collectives(options, json);
     collectives.show(*schedule, nullptr);
-    return collectives.draw();
+    return collectives.draw(true);
   }
   show_pipeline(options, sched::insert_messages(std::get<sched::PipeSchedule>(any)), nullptr, json);
 }

@@ -34,6 +34,8 @@ Run declare_sample(Args& args);
 Run declare_verify(Args& args);
 Run declare_simulate(Args& args);
 Run declare_explain(Args& args);
+Run declare_plan(Args& args);
+Run declare_doctor(Args& args);
 Run declare_topo(Args& args);
 
 }  // namespace sinew::tools

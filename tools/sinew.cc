@@ -29,6 +29,10 @@ constexpr std::array kCommands = {
             declare_simulate},
     Command{"explain", "teach one schedule: source, cost, what happens round by round",
             Launch::kAlone, declare_explain},
+    Command{"plan", "rank the legal layouts of a model on a described machine", Launch::kAlone,
+            declare_plan},
+    Command{"doctor", "what may spoil runs here, each finding with its remedy", Launch::kAlone,
+            declare_doctor},
     Command{"topo", "describe this machine: cores, caches, limits, memory bandwidth",
             Launch::kAlone, declare_topo},
 };

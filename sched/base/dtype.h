@@ -62,17 +62,25 @@ constexpr std::string_view name_of(ReduceOp op) { return info(op).name; }
 [[nodiscard]] DType parse_dtype(std::string_view name);
 [[nodiscard]] ReduceOp parse_reduce_op(std::string_view name);
 
-// Calls `function` with a value of the C++ type that stores `dtype`: visit(dtype, [](auto zero) {...}).
+// Calls `function` with a value of the C++ type that stores `dtype`: visit(dtype, [](auto zero)
+// {...}).
 template <typename Function>
 constexpr decltype(auto) visit(DType dtype, Function&& function) {
   switch (dtype) {
-    case DType::kF32: return function(float{});
-    case DType::kF64: return function(double{});
-    case DType::kBf16: return function(bf16{});
-    case DType::kF16: return function(f16{});
-    case DType::kI32: return function(std::int32_t{});
-    case DType::kI64: return function(std::int64_t{});
-    case DType::kU8: return function(std::uint8_t{});
+    case DType::kF32:
+      return function(float{});
+    case DType::kF64:
+      return function(double{});
+    case DType::kBf16:
+      return function(bf16{});
+    case DType::kF16:
+      return function(f16{});
+    case DType::kI32:
+      return function(std::int32_t{});
+    case DType::kI64:
+      return function(std::int64_t{});
+    case DType::kU8:
+      return function(std::uint8_t{});
   }
   __builtin_unreachable();
 }

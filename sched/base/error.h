@@ -1,5 +1,6 @@
-// Errors a user can cause or meet. UsageError is bad input: one line naming the value, the rule and the
-// legal values; the program exits 2. Error is a failure at run time (a dead peer, a full disk); it exits 1.
+// Errors a user can cause or meet. UsageError is bad input: one line naming the value, the rule and
+// the legal values; the program exits 2. Error is a failure at run time (a dead peer, a full disk);
+// it exits 1.
 #pragma once
 
 #include <stdexcept>

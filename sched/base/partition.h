@@ -1,5 +1,5 @@
-// partition: how a count of elements is cut into chunks. The one definition every layer uses, so that
-// chunk numbers can stay symbolic until the executor turns them into offsets.
+// partition: how a count of elements is cut into chunks. The one definition every layer uses, so
+// that chunk numbers can stay symbolic until the executor turns them into offsets.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@ struct Part {
   std::int64_t count;
 };
 
-// Part `index` of `count` elements cut into `parts` contiguous parts that differ by at most one element,
-// larger ones first. Any count including 0. Offsets of part i+1 and the end of part i agree.
+// Part `index` of `count` elements cut into `parts` contiguous parts that differ by at most one
+// element, larger ones first. Any count including 0. Offsets of part i+1 and the end of part i
+// agree.
 constexpr Part partition(std::int64_t count, std::int64_t parts, std::int64_t index) {
   const std::int64_t quotient = count / parts;
   const std::int64_t remainder = count % parts;
@@ -42,6 +43,8 @@ constexpr int floor_log2(std::int64_t value) {
   return result;
 }
 
-constexpr bool is_power_of_two(std::int64_t value) { return value > 0 && (value & (value - 1)) == 0; }
+constexpr bool is_power_of_two(std::int64_t value) {
+  return value > 0 && (value & (value - 1)) == 0;
+}
 
 }  // namespace sinew

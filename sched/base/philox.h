@@ -1,6 +1,7 @@
-// Philox4x32-10: a counter-based random generator. The value at a counter depends on nothing but the key
-// and the counter, so weights and masks keyed by *global* index do not depend on how ranks split them.
-// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+// Philox4x32-10: a counter-based random generator. The value at a counter depends on nothing but
+// the key and the counter, so weights and masks keyed by *global* index do not depend on how ranks
+// split them. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
+// 2011.
 #pragma once
 
 #include <array>
@@ -18,9 +19,11 @@ struct Philox {
             static_cast<std::uint32_t>(seed >> 32) ^ (purpose * 0x85ebca6bU)} {}
 
   // Four 32-bit words for one 128-bit counter (low, high).
-  [[nodiscard]] constexpr std::array<std::uint32_t, 4> words(std::uint64_t low, std::uint64_t high = 0) const {
-    std::array<std::uint32_t, 4> c = {static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
-                                      static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32)};
+  [[nodiscard]] constexpr std::array<std::uint32_t, 4> words(std::uint64_t low,
+                                                             std::uint64_t high = 0) const {
+    std::array<std::uint32_t, 4> c = {
+        static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
+        static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32)};
     std::array<std::uint32_t, 2> k = key;
     for (int round = 0; round < 10; ++round) {
       const std::uint64_t a = std::uint64_t{0xD2511F53U} * c[0];

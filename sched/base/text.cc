@@ -53,6 +53,10 @@ std::int64_t parse_int(std::string_view text, std::string_view what) {
   std::int64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, status] = std::from_chars(text.data(), end, value);
+  if (status == std::errc::result_out_of_range && stop == end) {
+    throw UsageError(std::string(what) + " '" + std::string(text) +
+                     "' is out of range: a whole number has at most 63 bits");
+  }
   if (text.empty() || status != std::errc() || stop != end) {
     throw UsageError(std::string(what) + " '" + std::string(text) + "' is not a whole number");
   }
@@ -64,7 +68,7 @@ double parse_double(std::string_view text, std::string_view what) {
   const char* end = text.data() + text.size();
   const auto [stop, status] = std::from_chars(text.data(), end, value);
   if (text.empty() || status != std::errc() || stop != end || !std::isfinite(value)) {
-    throw UsageError(std::string(what) + " '" + std::string(text) + "' is not a number");
+    throw UsageError(std::string(what) + " '" + std::string(text) + "' is not a finite number");
   }
   return value;
 }

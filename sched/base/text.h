@@ -14,7 +14,8 @@ namespace sinew {
 // Splits at runs of blanks; no empty fields.
 [[nodiscard]] std::vector<std::string_view> fields(std::string_view text);
 [[nodiscard]] std::string join(std::span<const std::string> parts, std::string_view separator);
-// The whole of `text` as a number, else UsageError "<what> '<text>' is not a whole number" or "... a number".
+// The whole of `text` as a number, else UsageError "<what> '<text>' is not a whole number" or "...
+// a number".
 [[nodiscard]] std::int64_t parse_int(std::string_view text, std::string_view what);
 [[nodiscard]] double parse_double(std::string_view text, std::string_view what);
 

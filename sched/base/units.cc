@@ -21,19 +21,22 @@ std::vector<std::int64_t> expand_range(std::string_view text) {
   if (parts.size() == 1) return {first};
   if (parts.size() != 3 || parts[2].size() < 2 || (parts[2][0] != 'x' && parts[2][0] != '+')) {
     throw UsageError(fmt::format(
-        "size range '{}' is malformed; legal forms: SIZE, FIRST:LAST:xFACTOR, FIRST:LAST:+STEP", text));
+        "size range '{}' is malformed; legal forms: SIZE, FIRST:LAST:xFACTOR, FIRST:LAST:+STEP",
+        text));
   }
   const std::int64_t last = parse_bytes(parts[1]);
   const bool multiply = parts[2][0] == 'x';
   const std::int64_t step = parse_bytes(parts[2].substr(1));
   if (last < first || step < (multiply ? 2 : 1) || (multiply && first == 0)) {
     throw UsageError(fmt::format(
-        "size range '{}' never ends; FIRST <= LAST, a factor of at least 2 or a step of at least 1", text));
+        "size range '{}' never ends; FIRST <= LAST, a factor of at least 2 or a step of at least 1",
+        text));
   }
   std::vector<std::int64_t> sizes;
   for (std::int64_t size = first; size <= last; size = multiply ? size * step : size + step) {
     sizes.push_back(size);
-    if (sizes.size() > 100000) throw UsageError(fmt::format("size range '{}' has over 100000 sizes", text));
+    if (sizes.size() > 100000)
+      throw UsageError(fmt::format("size range '{}' has over 100000 sizes", text));
     if (multiply && size > kMaxBytes / step) break;
   }
   return sizes;
@@ -44,18 +47,28 @@ std::vector<std::int64_t> expand_range(std::string_view text) {
 std::int64_t parse_bytes(std::string_view text) {
   const std::string_view whole = text;
   const auto fail = [&]() -> std::int64_t {
-    throw UsageError(fmt::format("size '{}' is not a byte count; legal: a whole number, K, M or G after it", whole));
+    throw UsageError(fmt::format(
+        "size '{}' is not a byte count; legal: a whole number, K, M or G after it", whole));
   };
   int shift = 0;
   if (text.size() > 1 && (text.back() == 'B' || text.back() == 'b')) text.remove_suffix(1);
   if (text.size() > 1 && text.back() == 'i') text.remove_suffix(1);
   if (text.empty()) return fail();
   switch (std::toupper(static_cast<unsigned char>(text.back()))) {
-    case 'K': shift = 10; break;
-    case 'M': shift = 20; break;
-    case 'G': shift = 30; break;
-    case 'T': shift = 40; break;
-    default: break;
+    case 'K':
+      shift = 10;
+      break;
+    case 'M':
+      shift = 20;
+      break;
+    case 'G':
+      shift = 30;
+      break;
+    case 'T':
+      shift = 40;
+      break;
+    default:
+      break;
   }
   if (shift != 0) text.remove_suffix(1);
   if (text.empty() || text.size() > 16) return fail();

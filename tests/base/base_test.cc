@@ -38,9 +38,11 @@ TEST(Partition, KeepsSixtyFourBits) {
 TEST(Units, RangesMultiplyAddAndJoin) {
   EXPECT_EQ(parse_byte_range("8:64M:x4").size(), 12U);
   EXPECT_EQ(parse_byte_range("8:64M:x4").back(), std::int64_t{32} << 20);
-  EXPECT_EQ(parse_byte_range("1K:4K:+1K,7"), (std::vector<std::int64_t>{1024, 2048, 3072, 4096, 7}));
+  EXPECT_EQ(parse_byte_range("1K:4K:+1K,7"),
+            (std::vector<std::int64_t>{1024, 2048, 3072, 4096, 7}));
   EXPECT_EQ(parse_byte_range("0"), (std::vector<std::int64_t>{0}));
-  for (const char* bad : {"", "x", "8:4:x2", "8:64M", "8:64M:x1", "0:8:x2", "-4", "8::x2", "1e3", "99999999999999999999"}) {
+  for (const char* bad : {"", "x", "8:4:x2", "8:64M", "8:64M:x1", "0:8:x2", "-4", "8::x2", "1e3",
+                          "99999999999999999999"}) {
     EXPECT_THROW((void)parse_byte_range(bad), UsageError) << bad;
   }
 }
@@ -105,7 +107,8 @@ TEST(DTypes, UnknownNamesListTheLegalOnes) {
 // Known-answer vectors of Random123 (Salmon et al. 2011), philox4x32-10.
 TEST(Philox, MatchesThePublishedVectors) {
   Philox zero(0, 0);
-  EXPECT_EQ(zero.words(0, 0), (std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(zero.words(0, 0),
+            (std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   Philox ones(0, 0);
   ones.key = {0xffffffff, 0xffffffff};
   EXPECT_EQ(ones.words(~0ULL, ~0ULL),

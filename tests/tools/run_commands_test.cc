@@ -106,5 +106,75 @@ TEST(Topo, NamesWhatAMachineRecordNeeds) {
               {"processor", "cores", "usable_cores", "memory_bytes", "vector_sets", "memory_GBps"});
 }
 
+TEST(Doctor, GivesEachFindingThatIsNotGoodARemedy) {
+  const TestFolder folder;
+  ASSERT_EQ(run_sinew("doctor --json " + folder.path("findings")).exit_code, 0);
+  const std::vector<nlohmann::json> findings = json_lines(folder.read("findings"));
+  std::set<std::string> names;
+  for (const nlohmann::json& finding : findings) {
+    expect_keys(finding, {"name", "good", "found"});
+    EXPECT_EQ(finding["good"].get<bool>(), !finding.contains("remedy")) << finding;
+    names.insert(finding["name"]);
+  }
+  for (const char* name :
+       {"cores", "instruction sets", "memory", "/dev/shm", "copies between processes", "open files",
+        "locked memory", "MPI", "UCX", "RDMA verbs", "CUDA"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+}
+
+TEST(Doctor, SeesTheLimitsItIsRunUnder) {
+  const TestFolder folder;
+  const std::string sinew = SINEW_BINARY_DIR "/sinew";
+  const Outcome outcome = run_process({"bash", "-c",
+                                       "ulimit -n 64; ulimit -l 64; PATH=/no/such exec " + sinew +
+                                           " doctor --json " + folder.path("findings")},
+                                      10000);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const nlohmann::json& finding : json_lines(folder.read("findings"))) {
+    const std::string name = finding["name"];
+    if (name != "open files" && name != "locked memory" && name != "MPI") continue;
+    EXPECT_FALSE(finding["good"].get<bool>()) << finding;
+    EXPECT_TRUE(outcome.out.find(finding["remedy"].get<std::string>()) != std::string::npos);
+  }
+}
+
+TEST(Plan, SaysWhichLayoutsFitAMemoryLimitAndPutsThemFirst) {
+  const TestFolder folder;
+  ASSERT_EQ(run_sinew("plan --model gpt2-124m --ranks 8 --batch 8 --memory 1300M --json " +
+                      folder.path("plans"))
+                .exit_code,
+            0);
+  constexpr double kLimitBytes = 1300.0 * 1024 * 1024;
+  bool fits = true;
+  int fitting = 0;
+  const std::vector<nlohmann::json> plans = json_lines(folder.read("plans"));
+  for (const nlohmann::json& plan : plans) {
+    EXPECT_EQ(plan["fits"].get<bool>(), plan["memory_bytes"].get<double>() <= kLimitBytes) << plan;
+    EXPECT_TRUE(fits || !plan["fits"].get<bool>()) << plan;
+    fits = plan["fits"];
+    fitting += fits ? 1 : 0;
+  }
+  EXPECT_GT(fitting, 0);
+  EXPECT_LT(fitting, static_cast<int>(plans.size()));
+}
+
+TEST(Plan, ListsLegalLayoutsThatFitBestFirst) {
+  const TestFolder folder;
+  ASSERT_EQ(run_sinew("plan --model byte-small --ranks 4 --batch 8 --json " + folder.path("plans"))
+                .exit_code,
+            0);
+  const std::vector<nlohmann::json> plans = json_lines(folder.read("plans"));
+  ASSERT_GT(plans.size(), 3U);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const nlohmann::json& plan = plans[i];
+    EXPECT_EQ(plan["tp"].get<int>() * plan["cp"].get<int>() * plan["pp"].get<int>() *
+                  plan["dp"].get<int>(),
+              4);
+    EXPECT_TRUE(i == 0 || plan["step_s"].get<double>() >= plans[i - 1]["step_s"].get<double>())
+        << i;
+  }
+}
+
 }  // namespace
 }  // namespace sinew::test

@@ -15,7 +15,8 @@ struct Context {
   void* fake_stack = nullptr;
 };
 
-// Stacks for `count` fibers side by side, the lowest page of each not accessible. Throws Error when there is no memory.
+// Stacks for `count` fibers side by side, the lowest page of each not accessible. Throws Error when
+// there is no memory.
 [[nodiscard]] char* allocate_stacks(std::size_t count);
 void free_stacks(char* stacks, std::size_t count);
 // The fiber that runs on stack `index` of those.
