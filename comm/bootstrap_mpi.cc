@@ -3,6 +3,7 @@
 #include <mpi.h>
 #include <time.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -15,7 +16,7 @@ namespace sinew::comm {
 namespace {
 
 // MPI itself is one per process, and so is what must be known when the process exits.
-bool finalize_at_exit = false;
+std::atomic<bool> finalize_at_exit{false};
 
 void finalize() {
   int finalized = 0;

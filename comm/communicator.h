@@ -50,7 +50,9 @@ struct Options {
   std::string algorithm = "auto";  // default for calls that name none
   double timeout_s = 60;           // deadline of every wait (setup included)
   int spin_us = -1;                // how long a wait spins before it yields; -1: from usable cores
-  bool small_calls = true;         // false: tiny messages take the executor too, to compare the two
+  // Two ways to run the same schedule faster; false takes the plain way, for comparison.
+  bool small_calls = true;  // tiny messages ride in the flag line instead of taking the executor
+  bool fuse = true;  // consecutive reductions into one place read all their sources in one pass
 };
 
 // What to do differently in one call.

@@ -63,7 +63,7 @@ Engine::Engine(Parts parts, Options options)
                   .roster = block_->roster.get(),
                   .name = memory_->name()});
   messages_ = std::make_unique<Messages>(*transport_, rank_, world_);
-  plans_ = std::make_unique<PlanCache>(rank_, world_);
+  plans_ = std::make_unique<PlanCache>(rank_, world_, options_.fuse);
   for (int channel = 0; channel < kChannels; ++channel)
     operations_.push_back(std::make_unique<Operation>(*transport_));
   const std::vector<Cores> cores = parts.bootstrap->exchange(usable_cores());

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "kernels/reduce.h"
+#include "kernels/streaming.h"
 #include "sched/base/check.h"
 
 namespace sinew::comm {
@@ -27,6 +28,8 @@ void Execution::start(const Work& work) {
   fault_ = {};
   place_chunks();
   place_scratch();
+  // All ranks of a host share its cache: what they touch together counts.
+  streams_ = kernels::bypasses_cache(2 * chunk_start_.back() * work.plan->contract.world);
   const Plan& plan = *work.plan;
   states_.resize(plan.steps.size());
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
@@ -43,6 +46,10 @@ void Execution::start(const Work& work) {
   for (std::size_t i = 0; i < plan.dependences.size(); ++i) {
     const PlanDependence& dependence = plan.dependences[i];
     shifts_[i] = start_of(dependence.earlier_slot) - start_of(dependence.slot);
+  }
+  operands_.resize(plan.operands.size());
+  for (std::size_t i = 0; i < plan.operands.size(); ++i) {
+    operands_[i] = {plan.operands[i].is_message ? nullptr : address(plan.operands[i].slot), 0, 0};
   }
   remaining_ = plan.steps.size();
 }
@@ -149,11 +156,11 @@ std::int64_t Execution::limit(const PlanStep& step, std::int64_t size) const {
   return least;
 }
 
-// Lanes are FIFO: the messages of this step come after those of the lane's earlier steps.
-bool Execution::my_turn(const PlanStep& step) const {
-  if (step.before == PlanStep::kNone) return true;
-  const State& before = states_[static_cast<std::size_t>(step.before)];
-  return before.opened && before.issued == before.size;
+// Lanes are FIFO: the messages of a step come after those of the lane's earlier steps.
+bool Execution::my_turn(std::int32_t before) const {
+  if (before == PlanStep::kNone) return true;
+  const State& state = states_[static_cast<std::size_t>(before)];
+  return state.opened && state.issued == state.size;
 }
 
 bool Execution::advance(std::size_t index) {
@@ -162,13 +169,15 @@ bool Execution::advance(std::size_t index) {
   const std::int64_t until = limit(step, state.size);
   if (until < 0) return false;
   switch (step.verb) {
-    case sched::Verb::kSend:
-      return my_turn(step) && advance_send(step, state, until);
-    case sched::Verb::kRecv:
-    case sched::Verb::kRecvReduce:
-      return my_turn(step) && advance_receive(step, state, until);
-    case sched::Verb::kCopy:
-    case sched::Verb::kReduce:
+    case PlanVerb::kSend:
+      return my_turn(step.before) && advance_send(step, state, until);
+    case PlanVerb::kReceive:
+    case PlanVerb::kReduce:
+      return my_turn(step.before) && advance_receive(step, state, until);
+    case PlanVerb::kReduceMany:
+      return advance_many(step, state, until);
+    case PlanVerb::kCopy:
+    case PlanVerb::kReduceLocal:
       return advance_local(step, state, until);
   }
   return false;
@@ -179,7 +188,7 @@ bool Execution::advance_send(const PlanStep& step, State& state, std::int64_t un
   if (state.oldest != 0) collect_released(step, state, &moved);
   while (state.issued < until || !state.opened) {
     const Sent sent =
-        transport_.send(step.peer, lane_of(step), work_.flag, state.source + state.issued,
+        transport_.send(step.peer, lane_of(step.lane), work_.flag, state.source + state.issued,
                         until - state.issued, step.exposable ? Source::kStable : Source::kCopied);
     if (sent.size_bytes == Sent::kNoCredit) break;
     moved = true;
@@ -201,7 +210,7 @@ bool Execution::advance_send(const PlanStep& step, State& state, std::int64_t un
 // Once a message exposes the source, this step's later ones count as done in order with it, copied
 // or not.
 void Execution::collect_released(const PlanStep& step, State& state, bool* moved) {
-  while (transport_.released(step.peer, lane_of(step), state.oldest)) {
+  while (transport_.released(step.peer, lane_of(step.lane), state.oldest)) {
     *moved = true;
     state.done = state.piece_end[state.oldest % kMaxCredits];
     if (state.oldest == state.newest) {
@@ -216,7 +225,7 @@ bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t
   bool moved = false;
   Message message;
   while ((state.done < until || !state.opened) &&
-         transport_.peek(step.peer, lane_of(step), &message)) {
+         transport_.peek(step.peer, lane_of(step.lane), &message)) {
     if (message.flag != work_.flag) {
       fail(Fault::Kind::kForeignMessage, step.peer, message.flag);
       return false;
@@ -230,7 +239,7 @@ bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t
     if (state.used < message.size_bytes) break;
     state.used = 0;
     state.opened = true;
-    transport_.release(step.peer, lane_of(step));
+    transport_.release(step.peer, lane_of(step.lane));
   }
   if (state.opened && state.done == state.size && state.used == 0) finish(state);
   return moved;
@@ -241,11 +250,77 @@ void Execution::consume(const PlanStep& step, State& state, const Message& messa
   std::byte* target = state.target + state.done;
   CHECK(message.data != nullptr);
   const std::byte* data = message.data + state.used;
-  if (step.verb == sched::Verb::kRecv) {
-    kernels::copy(target, data, size);
+  if (step.verb == PlanVerb::kReceive) {
+    copy(step, target, data, size);
   } else {
     kernels::reduce(work_.reduce, work_.dtype, target, state.source + state.done, data,
                     size / element_bytes_);
+  }
+}
+
+void Execution::copy(const PlanStep& step, std::byte* target, const std::byte* source,
+                     std::int64_t size) const {
+  if (streams_ && step.last) {
+    kernels::copy_streaming(target, source, size);
+  } else {
+    std::memcpy(target, source, static_cast<std::size_t>(size));
+  }
+}
+
+bool Execution::advance_many(const PlanStep& step, State& state, std::int64_t until) {
+  bool moved = false;
+  while (!state.complete && (state.done < until || !state.opened)) {
+    const std::int64_t size = gather_sources(step, state, until);
+    if (size < 0) break;
+    if (size > 0) {
+      kernels::reduce_many(work_.reduce, work_.dtype, state.target + state.done, sources_,
+                           size / element_bytes_);
+    }
+    use_sources(step, size);
+    state.opened = true;
+    state.done += size;
+    state.issued = state.done;
+    moved = true;
+    if (state.done == state.size) finish(state);
+  }
+  return moved;
+}
+
+std::int64_t Execution::gather_sources(const PlanStep& step, const State& state,
+                                       std::int64_t until) {
+  std::int64_t size = until - state.done;
+  sources_.clear();
+  for (std::uint32_t i = step.first_operand; i < step.first_operand + step.operands; ++i) {
+    const PlanOperand& operand = work_.plan->operands[i];
+    Operand& at = operands_[i];
+    if (!operand.is_message) {
+      sources_.push_back(at.base + state.done);
+      continue;
+    }
+    Message message;
+    if (!my_turn(operand.before) || !transport_.peek(operand.peer, lane_of(operand.lane), &message))
+      return -1;
+    if (message.flag != work_.flag) {
+      fail(Fault::Kind::kForeignMessage, operand.peer, message.flag);
+      return -1;
+    }
+    at.available = message.size_bytes - at.used;
+    size = std::min(size, at.available);
+    sources_.push_back(message.data + at.used);
+  }
+  return size;
+}
+
+void Execution::use_sources(const PlanStep& step, std::int64_t size) {
+  for (std::uint32_t i = step.first_operand; i < step.first_operand + step.operands; ++i) {
+    const PlanOperand& operand = work_.plan->operands[i];
+    if (!operand.is_message) continue;
+    Operand& at = operands_[i];
+    at.used += size;
+    at.available -= size;
+    if (at.available > 0) continue;
+    at.used = 0;
+    transport_.release(operand.peer, lane_of(operand.lane));
   }
 }
 
@@ -254,10 +329,10 @@ bool Execution::advance_local(const PlanStep& step, State& state, std::int64_t u
   if (size == 0 && state.done < state.size) return false;
   std::byte* target = state.target + state.done;
   const std::byte* source = state.source + state.done;
-  if (size > 0 && step.verb == sched::Verb::kReduce) {
+  if (size > 0 && step.verb == PlanVerb::kReduceLocal) {
     kernels::reduce(work_.reduce, work_.dtype, target, target, source, size / element_bytes_);
   } else if (size > 0 && target != source) {
-    kernels::copy(target, source, size);
+    copy(step, target, source, size);
   }
   state.done += size;
   if (state.done == state.size) finish(state);
@@ -277,9 +352,18 @@ void Execution::fail(Fault::Kind kind, int peer, std::uint64_t found) {
 int Execution::waits_for() const {
   for (std::size_t i = first_; i < states_.size(); ++i) {
     const PlanStep& step = work_.plan->steps[i];
-    const bool local = step.verb == sched::Verb::kCopy || step.verb == sched::Verb::kReduce;
-    if (!local && !states_[i].complete && limit(step, states_[i].size) >= 0 && my_turn(step))
-      return step.peer;
+    if (states_[i].complete || limit(step, states_[i].size) < 0) continue;
+    if (step.verb == PlanVerb::kCopy || step.verb == PlanVerb::kReduceLocal) continue;
+    if (step.verb != PlanVerb::kReduceMany) {
+      if (my_turn(step.before)) return step.peer;
+      continue;
+    }
+    for (std::uint32_t k = step.first_operand; k < step.first_operand + step.operands; ++k) {
+      const PlanOperand& operand = work_.plan->operands[k];
+      Message message;
+      if (operand.is_message && !transport_.peek(operand.peer, lane_of(operand.lane), &message))
+        return operand.peer;
+    }
   }
   return -1;
 }

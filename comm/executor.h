@@ -83,27 +83,39 @@ class Execution {
   [[nodiscard]] std::int64_t size_of_slots(sched::Slot slot, std::uint16_t chunks) const;
   // How far the dependences let the step go; -1: not at all.
   [[nodiscard]] std::int64_t limit(const PlanStep& step, std::int64_t size) const;
-  [[nodiscard]] bool my_turn(const PlanStep& step) const;
+  [[nodiscard]] bool my_turn(std::int32_t before) const;
   bool advance(std::size_t index);
   bool advance_send(const PlanStep& step, State& state, std::int64_t until);
   bool advance_receive(const PlanStep& step, State& state, std::int64_t until);
+  bool advance_many(const PlanStep& step, State& state, std::int64_t until);
+  // The bytes that every operand has at hand; 0 or less: some message is missing. Fills sources_.
+  std::int64_t gather_sources(const PlanStep& step, const State& state, std::int64_t until);
+  void use_sources(const PlanStep& step, std::int64_t size);
   bool advance_local(const PlanStep& step, State& state, std::int64_t until);
   void collect_released(const PlanStep& step, State& state, bool* moved);
   void consume(const PlanStep& step, State& state, const Message& message, std::int64_t size);
+  void copy(const PlanStep& step, std::byte* target, const std::byte* source,
+            std::int64_t size) const;
   void finish(State& state);
   void fail(Fault::Kind kind, int peer, std::uint64_t found);
-  [[nodiscard]] int lane_of(const PlanStep& step) const {
-    return work_.channel * kLanesPerChannel + step.lane;
-  }
+  [[nodiscard]] int lane_of(int lane) const { return work_.channel * kLanesPerChannel + lane; }
 
   Transport& transport_;
   Work work_;
   std::int64_t element_bytes_ = 1;
+  bool streams_ = false;   // outputs bypass the cache
   std::size_t first_ = 0;  // steps before it are complete
   std::size_t remaining_ = 0;
   std::int64_t sent_bytes_ = 0;
   Fault fault_;
   std::vector<State> states_;
+  struct Operand {
+    const std::byte* base;   // of a slot
+    std::int64_t used;       // of the incoming message under way
+    std::int64_t available;  // of it, as last seen
+  };
+  std::vector<Operand> operands_;     // [plan operands]
+  std::vector<const void*> sources_;  // of the piece under way
   std::vector<std::int64_t>
       shifts_;  // [plan dependences]: bytes from the later slot's start to the earlier's
   std::vector<std::int64_t> chunk_start_;    // [chunks + 1], bytes in the logical vector

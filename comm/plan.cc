@@ -13,8 +13,13 @@ namespace sinew::comm {
 
 namespace {
 
-// Up to here generating every rank's program takes milliseconds.
+// Up to here generating and matching every rank's program takes milliseconds.
 constexpr int kMostWorldToProve = 64;
+
+using sched::Slot;
+using sched::Space;
+using sched::Step;
+using sched::Verb;
 
 // Consecutive slots of one place. Input and Output of a chunk count as one place: they may be the
 // same memory.
@@ -24,95 +29,183 @@ struct Range {
   std::uint32_t end;
 };
 
-Range range_of(sched::Slot slot, std::uint16_t chunks) {
-  return {slot.space() == sched::Space::kScratch, slot.index(), slot.index() + chunks};
+Range range_of(Slot slot, std::uint16_t chunks) {
+  return {slot.space() == Space::kScratch, slot.index(), slot.index() + chunks};
 }
 
 bool overlap(const Range& a, const Range& b) {
   return a.scratch == b.scratch && a.first < b.end && b.first < a.end;
 }
 
-void add_dependences(const sched::Step& step, std::uint32_t index, const sched::Step& earlier,
-                     std::vector<PlanDependence>& out) {
-  const std::size_t before = out.size();
-  for (const sched::Slot mine : {step.source, step.target}) {
-    for (const sched::Slot theirs : {earlier.source, earlier.target}) {
-      if (!overlap(range_of(mine, step.chunks), range_of(theirs, earlier.chunks))) continue;
-      const bool known =
-          std::any_of(out.begin() + static_cast<std::ptrdiff_t>(before), out.end(),
-                      [&](const auto& d) { return d.slot == mine && d.earlier_slot == theirs; });
-      if (!known) out.push_back({index, mine, theirs});
-    }
-  }
-  CHECK_GT(out.size(), before);
-}
+bool receives(Verb verb) { return verb == Verb::kRecv || verb == Verb::kRecvReduce; }
 
-enum class Side : std::uint8_t { kSend, kReceive, kLocal };
-
-Side side_of(sched::Verb verb) {
+PlanVerb verb_of(Verb verb) {
   switch (verb) {
-    case sched::Verb::kSend:
-      return Side::kSend;
-    case sched::Verb::kRecv:
-    case sched::Verb::kRecvReduce:
-      return Side::kReceive;
-    case sched::Verb::kCopy:
-    case sched::Verb::kReduce:
-      return Side::kLocal;
+    case Verb::kSend:
+      return PlanVerb::kSend;
+    case Verb::kRecv:
+      return PlanVerb::kReceive;
+    case Verb::kRecvReduce:
+      return PlanVerb::kReduce;
+    case Verb::kCopy:
+      return PlanVerb::kCopy;
+    case Verb::kReduce:
+      return PlanVerb::kReduceLocal;
   }
-  return Side::kLocal;
+  return PlanVerb::kCopy;
 }
 
-std::int32_t find_before(const std::vector<PlanStep>& steps, const sched::Step& step) {
-  const Side side = side_of(step.verb);
-  if (side == Side::kLocal) return PlanStep::kNone;
-  for (std::size_t i = steps.size(); i-- > 0;) {
-    const PlanStep& earlier = steps[i];
-    if (side_of(earlier.verb) == side && earlier.peer == step.peer && earlier.lane == step.lane) {
-      return static_cast<std::int32_t>(i);
+class Compiler {
+ public:
+  Compiler(const sched::Schedule& schedule, int rank, const CompileOptions& options)
+      : schedule_(schedule),
+        program_(schedule.programs[static_cast<std::size_t>(rank)]),
+        options_(options) {
+    plan_.contract = schedule.contract;
+    plan_.rank = rank;
+    plan_.scratch_chunk = program_.scratch_chunk;
+    std::uint32_t next = 0;
+    for (const Step& step : program_.steps) {
+      first_dependence_.push_back(next);
+      next += step.dependences;
+    }
+    CHECK_EQ(next, program_.dependences.size());
+  }
+
+  Plan run() {
+    const Chains chains = options_.fuse ? fuse(program_) : keep_apart(program_);
+    place_.resize(program_.steps.size());
+    for (std::uint32_t index = 0; index < chains.size(); ++index) {
+      for (const std::uint32_t member : chains[index]) place_[member] = index;
+    }
+    for (const std::vector<std::uint32_t>& chain : chains) add(chain);
+    return std::move(plan_);
+  }
+
+ private:
+  void add(const std::vector<std::uint32_t>& chain) {
+    const Step& step = program_.steps[chain.back()];
+    const auto index = static_cast<std::uint32_t>(plan_.steps.size());
+    const auto first_dependence = static_cast<std::uint32_t>(plan_.dependences.size());
+    for (const std::uint32_t member : chain) add_dependences(member, index);
+    PlanStep out{
+        .verb = verb_of(step.verb),
+        .lane = step.lane,
+        .peer = step.peer,
+        .chunks = step.chunks,
+        .exposable = step.verb == Verb::kSend,
+        .last = step.verb != Verb::kSend && step.target.space() == Space::kOutput,
+        .source = step.source,
+        .target = step.target,
+        .dependences = static_cast<std::uint32_t>(plan_.dependences.size()) - first_dependence,
+        .first_dependence = first_dependence,
+        .operands = 0,
+        .first_operand = static_cast<std::uint32_t>(plan_.operands.size()),
+        .before = PlanStep::kNone};
+    if (chain.size() > 1) {
+      out.verb = PlanVerb::kReduceMany;
+      out.source = out.target;
+      for (const std::uint32_t member : chain) add_operands(member, member == chain.front());
+      out.operands = static_cast<std::uint32_t>(plan_.operands.size()) - out.first_operand;
+    } else if (step.verb != Verb::kCopy && step.verb != Verb::kReduce) {
+      out.before = find_before(step, chain.back());
+    }
+    plan_.steps.push_back(out);
+  }
+
+  void add_operands(std::uint32_t member, bool first) {
+    const Step& step = program_.steps[member];
+    const auto add_slot = [&](Slot slot) {
+      plan_.operands.push_back(
+          {.is_message = false, .lane = 0, .peer = 0, .before = PlanStep::kNone, .slot = slot});
+    };
+    if (first && step.verb == Verb::kRecvReduce) add_slot(step.source);
+    if (first && step.verb == Verb::kReduce) add_slot(step.target);
+    if (step.verb == Verb::kReduce) {
+      add_slot(step.source);
+      return;
+    }
+    if (step.lane >= kLanesPerChannel) refuse_lane(step.lane);
+    plan_.operands.push_back({.is_message = true,
+                              .lane = step.lane,
+                              .peer = step.peer,
+                              .before = find_before(step, member),
+                              .slot = step.target});
+  }
+
+  void add_dependences(std::uint32_t member, std::uint32_t index) {
+    const Step& step = program_.steps[member];
+    for (std::uint16_t i = 0; i < step.dependences; ++i) {
+      const std::uint32_t earlier = program_.dependences[first_dependence_[member] + i];
+      const std::uint32_t place = place_[earlier];
+      if (place == index) continue;
+      CHECK_LT(place, index);
+      add_places(step, program_.steps[earlier], place);
+      // Whoever waits for a send will overwrite its source.
+      if (!options_.unbuffered) plan_.steps[place].exposable = false;
+      plan_.steps[place].last = false;
     }
   }
-  return PlanStep::kNone;
-}
+
+  void add_places(const Step& step, const Step& earlier, std::uint32_t place) {
+    bool any = false;
+    for (const Slot mine : {step.source, step.target}) {
+      for (const Slot theirs : {earlier.source, earlier.target}) {
+        if (!overlap(range_of(mine, step.chunks), range_of(theirs, earlier.chunks))) continue;
+        any = true;
+        const PlanDependence dependence{place, mine, theirs};
+        if (plan_.dependences.empty() || plan_.dependences.back() != dependence)
+          plan_.dependences.push_back(dependence);
+      }
+    }
+    CHECK(any);
+  }
+
+  // The last earlier step of the program with the same direction, peer and lane.
+  [[nodiscard]] std::int32_t find_before(const Step& step, std::uint32_t index) const {
+    if (step.lane >= kLanesPerChannel) refuse_lane(step.lane);
+    for (std::uint32_t i = index; i-- > 0;) {
+      const Step& earlier = program_.steps[i];
+      const bool same_side =
+          step.verb == Verb::kSend ? earlier.verb == Verb::kSend : receives(earlier.verb);
+      if (same_side && earlier.peer == step.peer && earlier.lane == step.lane) {
+        return static_cast<std::int32_t>(place_[i]);
+      }
+    }
+    return PlanStep::kNone;
+  }
+
+  [[noreturn]] void refuse_lane(int lane) const {
+    throw UsageError("schedule '" + schedule_.name + "' uses lane " + std::to_string(lane) +
+                     "; transports have lanes 0 to " + std::to_string(kLanesPerChannel - 1));
+  }
+
+  const sched::Schedule& schedule_;
+  const sched::Program& program_;
+  CompileOptions options_;
+  std::vector<std::uint32_t> first_dependence_;
+  std::vector<std::uint32_t> place_;  // [program steps]: the plan step it is part of
+  Plan plan_;
+};
 
 }  // namespace
 
-Plan compile(const sched::Schedule& schedule, int rank, bool unbuffered) {
+Plan compile(const sched::Schedule& schedule, int rank, const CompileOptions& options) {
   CHECK_LT(static_cast<std::size_t>(rank), schedule.programs.size());
-  const sched::Program& program = schedule.programs[static_cast<std::size_t>(rank)];
-  Plan plan{.contract = schedule.contract,
-            .rank = rank,
-            .steps = {},
-            .dependences = {},
-            .scratch_chunk = program.scratch_chunk};
-  std::size_t next = 0;
-  for (const sched::Step& step : program.steps) {
-    if (step.lane >= kLanesPerChannel) {
-      throw UsageError("schedule '" + schedule.name + "' uses lane " + std::to_string(step.lane) +
-                       "; transports have lanes 0 to " + std::to_string(kLanesPerChannel - 1));
-    }
-    const auto first = static_cast<std::uint32_t>(plan.dependences.size());
-    for (std::uint16_t i = 0; i < step.dependences; ++i) {
-      const std::uint32_t earlier = program.dependences[next++];
-      CHECK_LT(earlier, plan.steps.size());
-      add_dependences(step, earlier, program.steps[earlier], plan.dependences);
-      // Whoever waits for a send will overwrite its source.
-      if (!unbuffered) plan.steps[earlier].exposable = false;
-    }
-    plan.steps.push_back(
-        {.verb = step.verb,
-         .lane = step.lane,
-         .peer = step.peer,
-         .source = step.source,
-         .target = step.target,
-         .chunks = step.chunks,
-         .exposable = step.verb == sched::Verb::kSend,
-         .dependences = static_cast<std::uint32_t>(plan.dependences.size()) - first,
-         .first_dependence = first,
-         .before = find_before(plan.steps, step)});
+  return Compiler(schedule, rank, options).run();
+}
+
+Plan compile_whole(const sched::Schedule& schedule, int rank, bool may_fuse) {
+  std::vector<Chains> fused;
+  std::vector<Chains> apart;
+  for (const sched::Program& program : schedule.programs) {
+    fused.push_back(fuse(program));
+    apart.push_back(keep_apart(program));
   }
-  CHECK_EQ(next, program.dependences.size());
-  return plan;
+  if (may_fuse && completes_unbuffered(schedule, fused))
+    return compile(schedule, rank, {.unbuffered = true, .fuse = true});
+  return compile(schedule, rank,
+                 {.unbuffered = completes_unbuffered(schedule, apart), .fuse = false});
 }
 
 const Plan& PlanCache::find(std::uint8_t algorithm, int root) {
@@ -120,13 +213,12 @@ const Plan& PlanCache::find(std::uint8_t algorithm, int root) {
   if (plan == nullptr) {
     const sched::Params params{.world = world_, .root = root};
     const sched::Algorithm& row = sched::algorithms()[algorithm];
-    // All ranks' programs are needed to see whether messages must be buffered; large worlds assume
-    // they must.
-    const bool small = world_ <= kMostWorldToProve;
-    const sched::Schedule schedule =
-        sched::generate(row, params, small ? std::nullopt : std::optional<int>(rank_));
-    plan =
-        std::make_unique<Plan>(compile(schedule, rank_, small && completes_unbuffered(schedule)));
+    if (world_ <= kMostWorldToProve) {
+      plan = std::make_unique<Plan>(compile_whole(sched::generate(row, params), rank_, fuse_));
+    } else {
+      plan = std::make_unique<Plan>(compile(sched::generate(row, params, rank_), rank_,
+                                            {.unbuffered = false, .fuse = false}));
+    }
   }
   last_ = plan.get();
   last_algorithm_ = algorithm;

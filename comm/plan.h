@@ -23,22 +23,44 @@ struct PlanDependence {
   std::uint32_t step;  // the earlier
   sched::Slot slot;    // the later one's
   sched::Slot earlier_slot;
+  friend bool operator==(const PlanDependence&, const PlanDependence&) = default;
+};
+
+enum class PlanVerb : std::uint8_t {
+  kSend,
+  kReceive,     // target <- message
+  kReduce,      // target <- source (+) message
+  kReduceMany,  // target <- operand (+) operand (+) ..., in order: what consecutive reductions into
+                // one place become
+  kCopy,        // local: target <- source
+  kReduceLocal,  // local: target <- target (+) source
+};
+
+// One input of kReduceMany.
+struct PlanOperand {
+  bool is_message;
+  std::uint8_t lane;
+  std::uint16_t peer;
+  std::int32_t before;  // of a message: as in PlanStep
+  sched::Slot slot;     // else
 };
 
 struct PlanStep {
   static constexpr std::int32_t kNone = -1;
-  sched::Verb verb;
+  PlanVerb verb;
   std::uint8_t lane;
   std::uint16_t peer;
-  sched::Slot source;
-  sched::Slot target;
   std::uint16_t chunks;
   bool
       exposable;  // a send whose receiver may read its source: nothing deadlocks for want of a copy
+  bool last;      // writes an output that no later step touches
+  sched::Slot source;
+  sched::Slot target;
   std::uint32_t dependences;
   std::uint32_t first_dependence;
-  std::int32_t
-      before;  // the previous step of this kind (send or receive) on the same peer and lane
+  std::uint32_t operands;  // of kReduceMany
+  std::uint32_t first_operand;
+  std::int32_t before;  // the previous step that sends to, or receives from, the same peer and lane
 };
 
 struct Plan {
@@ -46,16 +68,27 @@ struct Plan {
   int rank = 0;
   std::vector<PlanStep> steps;
   std::vector<PlanDependence> dependences;
+  std::vector<PlanOperand> operands;
   std::vector<std::uint32_t> scratch_chunk;
 };
 
+struct CompileOptions {
+  bool unbuffered =
+      false;  // the schedule was found to complete without buffering any message (rendezvous.h)
+  bool fuse = true;  // consecutive reductions into one place become one pass over all their sources
+};
+
 // Throws UsageError when the program uses more lanes than transports have.
-// unbuffered: whether it was found to complete without buffering any message (rendezvous.h).
-[[nodiscard]] Plan compile(const sched::Schedule& schedule, int rank, bool unbuffered);
+[[nodiscard]] Plan compile(const sched::Schedule& schedule, int rank,
+                           const CompileOptions& options);
+
+// Of a schedule that holds all ranks' programs: finds out what may be exposed and fused without a
+// deadlock.
+[[nodiscard]] Plan compile_whole(const sched::Schedule& schedule, int rank, bool may_fuse);
 
 class PlanCache {
  public:
-  PlanCache(int rank, int world) : rank_(rank), world_(world) {}
+  PlanCache(int rank, int world, bool fuse) : rank_(rank), world_(world), fuse_(fuse) {}
   // algorithm: index into sched::algorithms(). Throws UsageError when it refuses this world.
   [[nodiscard]] const Plan& get(std::uint8_t algorithm, int root) {
     if (last_ != nullptr && last_algorithm_ == algorithm && last_root_ == root) return *last_;
@@ -67,6 +100,7 @@ class PlanCache {
 
   int rank_;
   int world_;
+  bool fuse_;
   const Plan* last_ = nullptr;
   std::uint8_t last_algorithm_ = 0;
   int last_root_ = 0;

@@ -1,15 +1,17 @@
 #include "comm/rendezvous.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <tuple>
-#include <vector>
 
 #include "sched/base/check.h"
 
 namespace sinew::comm {
 
 namespace {
+
+using sched::Verb;
 
 struct Ref {
   std::uint32_t rank;
@@ -18,7 +20,8 @@ struct Ref {
 
 class Run {
  public:
-  explicit Run(const sched::Schedule& schedule) : schedule_(schedule) {
+  Run(const sched::Schedule& schedule, const std::vector<Chains>& chains)
+      : schedule_(schedule), chains_(chains) {
     for (const sched::Program& program : schedule.programs) {
       done_.emplace_back(program.steps.size(), false);
       partner_.emplace_back(program.steps.size(), Ref{});
@@ -35,72 +38,75 @@ class Run {
   bool completes() {
     for (bool moved = true; moved;) {
       moved = false;
-      for (std::uint32_t rank = 0; rank < done_.size(); ++rank) moved |= sweep(rank);
-    }
-    for (const std::vector<bool>& done : done_) {
-      for (const bool step : done) {
-        if (!step) return false;
+      for (std::uint32_t rank = 0; rank < done_.size(); ++rank) {
+        for (const std::vector<std::uint32_t>& chain : chains_[rank])
+          moved |= try_chain(rank, chain);
       }
+    }
+    return std::all_of(done_.begin(), done_.end(), [](const std::vector<bool>& steps) {
+      return std::all_of(steps.begin(), steps.end(), [](bool done) { return done; });
+    });
+  }
+
+ private:
+  using Lane = std::tuple<std::uint32_t, std::uint32_t, std::uint8_t>;  // from, to, lane
+
+  // The i-th send of a lane meets its i-th receive.
+  void match() {
+    std::map<Lane, std::vector<Ref>> sends;
+    std::map<Lane, std::size_t> received;
+    for (std::uint32_t rank = 0; rank < done_.size(); ++rank) {
+      const std::vector<sched::Step>& steps = schedule_.programs[rank].steps;
+      for (std::uint32_t i = 0; i < steps.size(); ++i) {
+        if (steps[i].verb == Verb::kSend)
+          sends[{rank, steps[i].peer, steps[i].lane}].push_back({rank, i});
+      }
+    }
+    for (std::uint32_t rank = 0; rank < done_.size(); ++rank) {
+      const std::vector<sched::Step>& steps = schedule_.programs[rank].steps;
+      for (std::uint32_t i = 0; i < steps.size(); ++i) {
+        if (steps[i].verb != Verb::kRecv && steps[i].verb != Verb::kRecvReduce) continue;
+        const Lane lane{steps[i].peer, rank, steps[i].lane};
+        const std::size_t index = received[lane]++;
+        CHECK_LT(index, sends[lane].size());
+        partner_[rank][i] = sends[lane][index];
+      }
+    }
+  }
+
+  // A chain happens when all it waits for has, and every message it takes is being sent. Sends
+  // happen with the chain that takes them, so a chain of one send is left to its receiver.
+  bool try_chain(std::uint32_t rank, const std::vector<std::uint32_t>& chain) {
+    const std::vector<sched::Step>& steps = schedule_.programs[rank].steps;
+    if (done_[rank][chain.back()] || steps[chain.back()].verb == Verb::kSend) return false;
+    for (const std::uint32_t i : chain) {
+      if (!may_start({rank, i}, chain)) return false;
+      if (receives(steps[i].verb) && !may_start(partner_[rank][i], {})) return false;
+    }
+    for (const std::uint32_t i : chain) {
+      done_[rank][i] = true;
+      if (receives(steps[i].verb)) done_[partner_[rank][i].rank][partner_[rank][i].step] = true;
     }
     return true;
   }
 
- private:
-  // The i-th send of a lane meets its i-th receive.
-  void match() {
-    using Lane = std::tuple<std::uint32_t, std::uint32_t, std::uint8_t>;  // from, to, lane
-    std::map<Lane, std::vector<Ref>> sends;
-    for (std::uint32_t rank = 0; rank < done_.size(); ++rank) {
-      each_step(rank, [&](std::uint32_t i, const sched::Step& step) {
-        if (step.verb == sched::Verb::kSend)
-          sends[{rank, step.peer, step.lane}].push_back({rank, i});
-      });
-    }
-    std::map<Lane, std::size_t> received;
-    for (std::uint32_t rank = 0; rank < done_.size(); ++rank) {
-      each_step(rank, [&](std::uint32_t i, const sched::Step& step) {
-        if (step.verb != sched::Verb::kRecv && step.verb != sched::Verb::kRecvReduce) return;
-        const Lane lane{step.peer, rank, step.lane};
-        const std::size_t index = received[lane]++;
-        CHECK_LT(index, sends[lane].size());
-        const Ref send = sends[lane][index];
-        partner_[rank][i] = send;
-        partner_[send.rank][send.step] = {rank, i};
-      });
-    }
-  }
+  static bool receives(Verb verb) { return verb == Verb::kRecv || verb == Verb::kRecvReduce; }
 
-  template <typename Function>
-  void each_step(std::uint32_t rank, const Function& function) {
-    const std::vector<sched::Step>& steps = schedule_.programs[rank].steps;
-    for (std::uint32_t i = 0; i < steps.size(); ++i) function(i, steps[i]);
-  }
-
-  bool sweep(std::uint32_t rank) {
-    bool moved = false;
-    each_step(rank, [&](std::uint32_t i, const sched::Step& step) {
-      if (done_[rank][i] || !may_start({rank, i})) return;
-      if (step.verb != sched::Verb::kCopy && step.verb != sched::Verb::kReduce) {
-        const Ref other = partner_[rank][i];
-        if (!may_start(other)) return;
-        done_[other.rank][other.step] = true;
-      }
-      done_[rank][i] = true;
-      moved = true;
-    });
-    return moved;
-  }
-
-  [[nodiscard]] bool may_start(Ref ref) const {
+  // chain: steps that happen together with it.
+  [[nodiscard]] bool may_start(Ref ref, const std::vector<std::uint32_t>& chain) const {
     const sched::Program& program = schedule_.programs[ref.rank];
     const std::uint32_t first = first_dependence_[ref.rank][ref.step];
     for (std::uint32_t i = 0; i < program.steps[ref.step].dependences; ++i) {
-      if (!done_[ref.rank][program.dependences[first + i]]) return false;
+      const std::uint32_t earlier = program.dependences[first + i];
+      if (!done_[ref.rank][earlier] &&
+          std::find(chain.begin(), chain.end(), earlier) == chain.end())
+        return false;
     }
     return true;
   }
 
   const sched::Schedule& schedule_;
+  const std::vector<Chains>& chains_;
   std::vector<std::vector<bool>> done_;
   std::vector<std::vector<Ref>> partner_;
   std::vector<std::vector<std::uint32_t>> first_dependence_;
@@ -108,6 +114,9 @@ class Run {
 
 }  // namespace
 
-bool completes_unbuffered(const sched::Schedule& schedule) { return Run(schedule).completes(); }
+bool completes_unbuffered(const sched::Schedule& schedule, const std::vector<Chains>& chains) {
+  CHECK_EQ(schedule.programs.size(), chains.size());
+  return Run(schedule, chains).completes();
+}
 
 }  // namespace sinew::comm

@@ -6,11 +6,16 @@
 // Threads: a pure function. Cost: steps of all ranks times rounds.
 #pragma once
 
+#include <vector>
+
+#include "comm/fuse.h"
 #include "sched/schedule.h"
 
 namespace sinew::comm {
 
-// The schedule must hold the programs of all ranks.
-[[nodiscard]] bool completes_unbuffered(const sched::Schedule& schedule);
+// The schedule must hold the programs of all ranks. chains: [world], the steps of each that happen
+// as one (fuse.h).
+[[nodiscard]] bool completes_unbuffered(const sched::Schedule& schedule,
+                                        const std::vector<Chains>& chains);
 
 }  // namespace sinew::comm

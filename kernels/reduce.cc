@@ -27,4 +27,8 @@ void copy(void* target, const void* source, std::int64_t size_bytes) {
   best<ReduceFunctions>().copy(target, source, size_bytes);
 }
 
+void copy_streaming(void* target, const void* source, std::int64_t size_bytes) {
+  best<ReduceFunctions>().copy_streaming(target, source, size_bytes);
+}
+
 }  // namespace sinew::kernels

@@ -35,6 +35,9 @@ void scale(DType dtype, void* data, std::int64_t count, std::int64_t divisor);
 // overlap.
 void copy(void* target, const void* source, std::int64_t size_bytes);
 
+// The same, non-temporal at any size: for one of the pieces that together do not fit the cache.
+void copy_streaming(void* target, const void* source, std::int64_t size_bytes);
+
 // What one version provides, indexed by dtype and operation.
 struct ReduceFunctions {
   static constexpr std::string_view kOperation = "reduce";
@@ -46,6 +49,7 @@ struct ReduceFunctions {
   Many many[kDTypes.size()][kReduceOps.size()];
   Scale scale[kDTypes.size()];
   void (*copy)(void* target, const void* source, std::int64_t size_bytes);
+  void (*copy_streaming)(void* target, const void* source, std::int64_t size_bytes);
 };
 
 [[nodiscard]] const ReduceFunctions& reduce_plain();

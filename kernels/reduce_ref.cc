@@ -100,6 +100,7 @@ ReduceFunctions make_table() {
   table.copy = [](void* target, const void* source, std::int64_t size_bytes) {
     if (size_bytes > 0) std::memcpy(target, source, static_cast<std::size_t>(size_bytes));
   };
+  table.copy_streaming = table.copy;
   return table;
 }
 

@@ -120,13 +120,13 @@ void scale_by(void* data, std::int64_t count, std::int64_t divisor) {
   }
 }
 
-void copy_bytes(void* target, const void* source, std::int64_t size_bytes) {
+void copy_past_cache(void* target, const void* source, std::int64_t size_bytes) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   auto* t = static_cast<std::uint8_t*>(target);
   const auto* s = static_cast<const std::uint8_t*>(source);
   std::int64_t i = 0;
-  if (bypasses_cache(2 * size_bytes)) {
-    const hn::ScalableTag<std::uint8_t> d;
-    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  if (size_bytes >= lanes) {
     hn::StoreU(hn::LoadU(d, s), d, t);
     i = elements_to_alignment(t, lanes);
     for (; i + 4 * lanes <= size_bytes; i += 4 * lanes) {
@@ -142,6 +142,11 @@ void copy_bytes(void* target, const void* source, std::int64_t size_bytes) {
     hwy::FlushStream();
   }
   if (i < size_bytes) std::memcpy(t + i, s + i, static_cast<std::size_t>(size_bytes - i));
+}
+
+void copy_bytes(void* target, const void* source, std::int64_t size_bytes) {
+  if (bypasses_cache(2 * size_bytes)) return copy_past_cache(target, source, size_bytes);
+  if (size_bytes > 0) std::memcpy(target, source, static_cast<std::size_t>(size_bytes));
 }
 
 template <typename T>
@@ -165,6 +170,7 @@ const ReduceFunctions& reduce_table() {
       visit(row.dtype, [&](auto zero) { set_type<decltype(zero)>(built, row.dtype); });
     }
     built.copy = copy_bytes;
+    built.copy_streaming = copy_past_cache;
     set_many(built);
     return built;
   }();

@@ -90,11 +90,11 @@ void exchange_and_sum(Builder& b, int chunks, ChunkOf chunk_of) {
   }
 }
 
-void gather_directly(Builder& b) {
+void gather_directly(Builder& b, int lane) {
   const int world = b.world();
   for (int round = 1; round < world; ++round) {
     for (int from = 0; from < world; ++from)
-      b.copy({.chunk = from, .from = from, .to = mod(from - round, world)});
+      b.copy({.chunk = from, .from = from, .to = mod(from - round, world), .lane = lane});
   }
 }
 
@@ -123,7 +123,7 @@ void direct_reduce_scatter(const Params&, Builder& b) {
   exchange_and_sum(b, 1, [](int to) { return to; });
 }
 
-void direct_all_gather(const Params&, Builder& b) { gather_directly(b); }
+void direct_all_gather(const Params&, Builder& b) { gather_directly(b, 0); }
 
 void one_shot_all_reduce(const Params&, Builder& b) {
   exchange_and_sum(b, b.chunks(), [](int) { return 0; });
@@ -131,7 +131,8 @@ void one_shot_all_reduce(const Params&, Builder& b) {
 
 void two_shot_all_reduce(const Params&, Builder& b) {
   exchange_and_sum(b, 1, [](int to) { return to; });
-  gather_directly(b);
+  // A lane of its own: the first summed bytes need not queue behind the last of the first phase.
+  gather_directly(b, 1);
 }
 
 Cost direct_broadcast_cost(const Params& params) { return {others(params), others(params), 0}; }

@@ -244,9 +244,11 @@ TEST(Reduce, OutputsBeyondTheCacheAreTheSameBits) {
     const std::vector<const void*> sources = {left.data(), right.data()};
     version.functions->many[0][o](target.data(), sources, count);
     EXPECT_TRUE(same_bits(target)) << version.version;
-    version.functions->copy(target.data(), left.data(), count * 4);
-    EXPECT_EQ(std::memcmp(target.data(), left.data(), left.size() * 4), 0) << version.version;
-    EXPECT_TRUE(target.is_intact()) << version.version;
+    for (const auto copy : {version.functions->copy, version.functions->copy_streaming}) {
+      copy(target.data(), left.data(), count * 4);
+      EXPECT_EQ(std::memcmp(target.data(), left.data(), left.size() * 4), 0) << version.version;
+      EXPECT_TRUE(target.is_intact()) << version.version;
+    }
   }
 }
 
@@ -254,13 +256,15 @@ TEST(Copy, MovesEveryByteAndNoMore) {
   std::mt19937_64 random(kSeed + 3);
   const auto values = random_values<std::uint8_t>(600, random);
   for (const auto& version : versions_of<ReduceFunctions>()) {
-    for (std::int64_t count = 0; count < 520; ++count) {
-      Guarded<std::uint8_t> target(count, count % 67);
-      version.functions->copy(target.data(), values.data() + count % 5, count);
-      ASSERT_EQ(
-          std::memcmp(target.data(), values.data() + count % 5, static_cast<std::size_t>(count)),
-          0);
-      ASSERT_TRUE(target.is_intact());
+    for (const auto copy : {version.functions->copy, version.functions->copy_streaming}) {
+      for (std::int64_t count = 0; count < 520; ++count) {
+        Guarded<std::uint8_t> target(count, count % 67);
+        copy(target.data(), values.data() + count % 5, count);
+        ASSERT_EQ(
+            std::memcmp(target.data(), values.data() + count % 5, static_cast<std::size_t>(count)),
+            0);
+        ASSERT_TRUE(target.is_intact());
+      }
     }
   }
 }
