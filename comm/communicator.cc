@@ -236,6 +236,12 @@ Request Communicator::start_recv(void* data, std::int64_t count, DType dtype, in
 
 // ---- the rest
 
+void Communicator::run_schedule(const sched::Schedule& schedule, const void* input, void* output,
+                                std::int64_t count, DType dtype, ReduceOp op) {
+  engine_->run_schedule(
+      schedule, {schedule.contract.op, input, output, count, dtype, op, schedule.contract.root});
+}
+
 Symmetric Communicator::allocate(std::size_t size_bytes) {
   std::byte* data = engine_->allocate(size_bytes);
   return {data, SymmetricDeleter{engine_->regions()}};

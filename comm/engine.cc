@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <functional>
 
 #include "comm/transport/mapped.h"
 #include "kernels/reduce.h"
 #include "sched/base/check.h"
 #include "sched/base/error.h"
 #include "sched/collective/registry.h"
+#include "sched/verify.h"
 
 namespace sinew::comm {
 
@@ -72,6 +74,7 @@ Engine::Engine(Parts parts, Options options)
   selector_ = std::make_unique<Selector>(machine_);
   sources_.resize(static_cast<std::size_t>(world_));
   auto_by_default_ = options_.algorithm == "auto";
+  reads_peers_ = memory_->one_address_space();
   find_direct();
 }
 
@@ -104,6 +107,7 @@ void Engine::abandon() {
   const std::string who = block_->roster->name_of(rank_);
   block_->roster->poison(Cause::kPeerGone, rank_,
                          fmt::format("{}: left by an exception after {} calls", who, calls_));
+  if (reads_peers_) block_->roster->await_readers(options_.timeout_s);
 }
 
 // ---- collectives
@@ -135,6 +139,44 @@ Operation& Engine::start(const Ask& ask, std::string_view algorithm) {
   raise_if_poisoned();
   const CallInfo call = resolve(ask, algorithm, Form::kStarted);
   return begin(call, plans_->get(call.algorithm, call.root), ask);
+}
+
+void Engine::run_schedule(const sched::Schedule& schedule, const Ask& ask) {
+  raise_if_poisoned();
+  const std::string text = sched::print(schedule);
+  std::unique_ptr<Plan>& plan = own_plans_[text];
+  if (plan == nullptr) plan = std::make_unique<Plan>(prove_and_compile(schedule));
+  check(ask);
+  CallInfo call;
+  call.kind = kind_of(ask.op);
+  call.dtype = ask.dtype;
+  call.reduce = ask.reduce;
+  call.root = static_cast<std::uint16_t>(ask.root);
+  call.tag = static_cast<std::uint16_t>(std::hash<std::string>{}(text));
+  call.count = ask.count;
+  const Timed timed(counters_.collective[static_cast<std::size_t>(ask.op)]);
+  Operation& operation = begin(call, *plan, ask);
+  wait(Pending{.operation = &operation});
+  block_->roster->end(operation.number);
+}
+
+Plan Engine::prove_and_compile(const sched::Schedule& schedule) const {
+  const sched::Contract& contract = schedule.contract;
+  if (contract.world != world_) {
+    throw UsageError(
+        fmt::format("schedule '{}' is for {} ranks; legal values: the communicator's {}",
+                    schedule.name, contract.world, world_));
+  }
+  if (direct_[static_cast<std::size_t>(contract.op)] == kNoAlgorithm) {
+    throw UsageError(fmt::format("schedule '{}' is a {}, which the communicator has no call for",
+                                 schedule.name, sched::name_of(contract.op)));
+  }
+  const sched::Verdict verdict = sched::verify(schedule);
+  if (!verdict.proved()) {
+    throw UsageError(fmt::format("schedule '{}' is wrong: {}\n{}", schedule.name, verdict.failure,
+                                 verdict.drawing));
+  }
+  return compile_whole(schedule, rank_, options_.fuse);
 }
 
 void Engine::wait(Operation& operation) {
@@ -225,6 +267,15 @@ void Engine::count_call(const Ask& ask, std::int64_t sent_bytes) {
 // ---- progress and waiting
 
 Progress Engine::progress() {
+  if (!reads_peers_) return advance_all();
+  // A peer that fails must not free what is read here: see Roster::await_readers.
+  if (!block_->roster->enter_memory()) return Progress::kIdle;
+  const Progress progress = advance_all();
+  block_->roster->leave_memory();
+  return progress;
+}
+
+Progress Engine::advance_all() {
   bool moved = false;
   if (running_ > 0) {
     for (const std::unique_ptr<Operation>& operation : operations_) {
@@ -272,6 +323,7 @@ void Engine::raise_if_poisoned() {
   if (!block_->roster->poisoned()) [[likely]]
     return;
   failed_ = true;
+  if (reads_peers_) block_->roster->await_readers(options_.timeout_s);
   const Error error = block_->roster->poison_error();
   if (error.cause() != Cause::kMismatch) mpi_skip_finalize();
   throw error;

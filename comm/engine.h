@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -144,6 +145,7 @@ class Engine {
   };
 
   void find_direct();
+  [[nodiscard]] Plan prove_and_compile(const sched::Schedule& schedule) const;
   void check(const Ask& ask) const;
   [[nodiscard]] CallInfo resolve(const Ask& ask, std::string_view algorithm, Form form);
   [[nodiscard]] std::uint8_t algorithm_of(const Ask& ask, std::string_view name);
@@ -168,6 +170,7 @@ class Engine {
 
   // Moves everything in flight. kFailed after a fault, which raise() then puts into words.
   [[nodiscard]] Progress progress();
+  [[nodiscard]] Progress advance_all();
   void wait(const Pending& pending);
 
   // Slow side of a wait: everything that can be wrong. Throws.
@@ -192,6 +195,8 @@ class Engine {
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Messages> messages_;
   std::unique_ptr<PlanCache> plans_;
+  std::map<std::string, std::unique_ptr<Plan>>
+      own_plans_;  // of schedules in no table, by their text
   std::unique_ptr<SmallBoxes> boxes_;
   std::unique_ptr<Selector> selector_;
   struct Named {
@@ -209,6 +214,7 @@ class Engine {
   std::uint32_t history_ = 0;
   std::uint64_t started_ = 0;
   bool failed_ = false;
+  bool reads_peers_ = false;  // their own buffers, not only shared blocks
   Counters counters_{};
 };
 

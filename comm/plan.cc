@@ -87,7 +87,7 @@ class Compiler {
     const Step& step = program_.steps[chain.back()];
     const auto index = static_cast<std::uint32_t>(plan_.steps.size());
     const auto first_dependence = static_cast<std::uint32_t>(plan_.dependences.size());
-    for (const std::uint32_t member : chain) add_dependences(member, index);
+    for (const std::uint32_t member : chain) add_dependences(member, index, first_dependence);
     PlanStep out{
         .verb = verb_of(step.verb),
         .lane = step.lane,
@@ -133,29 +133,32 @@ class Compiler {
                               .slot = step.target});
   }
 
-  void add_dependences(std::uint32_t member, std::uint32_t index) {
+  // first: where the plan step's dependences begin.
+  void add_dependences(std::uint32_t member, std::uint32_t index, std::uint32_t first) {
     const Step& step = program_.steps[member];
     for (std::uint16_t i = 0; i < step.dependences; ++i) {
       const std::uint32_t earlier = program_.dependences[first_dependence_[member] + i];
       const std::uint32_t place = place_[earlier];
       if (place == index) continue;
       CHECK_LT(place, index);
-      add_places(step, program_.steps[earlier], place);
+      add_places(step, program_.steps[earlier], place, first);
       // Whoever waits for a send will overwrite its source.
       if (!options_.unbuffered) plan_.steps[place].exposable = false;
       plan_.steps[place].last = false;
     }
   }
 
-  void add_places(const Step& step, const Step& earlier, std::uint32_t place) {
+  void add_places(const Step& step, const Step& earlier, std::uint32_t place, std::uint32_t first) {
     bool any = false;
     for (const Slot mine : {step.source, step.target}) {
       for (const Slot theirs : {earlier.source, earlier.target}) {
         if (!overlap(range_of(mine, step.chunks), range_of(theirs, earlier.chunks))) continue;
         any = true;
         const PlanDependence dependence{place, mine, theirs};
-        if (plan_.dependences.empty() || plan_.dependences.back() != dependence)
+        if (std::find(plan_.dependences.begin() + first, plan_.dependences.end(), dependence) ==
+            plan_.dependences.end()) {
           plan_.dependences.push_back(dependence);
+        }
       }
     }
     CHECK(any);

@@ -203,7 +203,7 @@ std::optional<std::string> Roster::disagreement() const {
 void Roster::poison(Cause cause, int peer, const std::string& text) {
   if (upper_ != nullptr) upper_->poison(cause, -1, text);
   std::uint32_t expected = kClean;
-  if (poison_->state.compare_exchange_strong(expected, kWriting, std::memory_order_acq_rel)) {
+  if (poison_->state.compare_exchange_strong(expected, kWriting, std::memory_order_seq_cst)) {
     poison_->rank = rank_;
     poison_->peer = peer;
     poison_->cause = static_cast<std::uint32_t>(cause);
@@ -212,6 +212,34 @@ void Roster::poison(Cause cause, int peer, const std::string& text) {
                          std::memory_order_release);  // meets the acquires in poison_error
   }
   for (int rank = 0; rank < world_; ++rank) rows_[rank].doorbell.ring();
+}
+
+// The count and the poison are each written by one side and then read by the other: with both
+// sequentially consistent at least one side sees the other.
+bool Roster::enter_memory() {
+  top().own_->reading.fetch_add(1, std::memory_order_seq_cst);
+  if (!poisoned()) return true;
+  leave_memory();
+  return false;
+}
+
+void Roster::leave_memory() {
+  top().own_->reading.fetch_sub(1, std::memory_order_release);  // meets await_readers
+}
+
+void Roster::await_readers(double timeout_s) const {
+  const Roster& all = top();
+  const std::int64_t start_ns = now_ns();
+  for (int rank = 0; rank < all.world_; ++rank) {
+    if (rank == all.rank_) continue;
+    const Row& row = all.rows_[rank];
+    while (row.reading.load(std::memory_order_seq_cst) != 0) {
+      // A rank that reads for so long is stuck inside a pass, which only a fault of this program
+      // can cause; to return would hand its memory back to the caller while it is read.
+      CHECK(static_cast<double>(now_ns() - start_ns) < timeout_s * 1e9);
+      sched_yield();
+    }
+  }
 }
 
 Error Roster::poison_error() const {

@@ -52,6 +52,14 @@ class Roster {
   // What a slow wait waits for; for the peers' reports only.
   void waiting(int peer, const CallInfo& call);
 
+  // Reading a peer's own memory, which it frees when it gives up: between enter and leave_memory no
+  // rank that failed returns to its caller. False: somebody failed, read nothing.
+  [[nodiscard]] bool enter_memory();
+  void leave_memory();
+  // After poisoned(): returns when no rank reads this one's memory any more. A rank reads one pass
+  // at a time, so this takes as long as the longest pass.
+  void await_readers(double timeout_s) const;
+
   // Anyone's row.
   [[nodiscard]] Doorbell& doorbell(int rank) { return rows_[rank].doorbell; }
   [[nodiscard]] std::uint64_t begun(int rank) const {
@@ -75,8 +83,8 @@ class Roster {
   // The first poison wins; `text` then is what every rank throws. Wakes sleepers.
   void poison(Cause cause, int peer, const std::string& text);
   [[nodiscard]] bool poisoned() const {
-    return poison_->state.load(std::memory_order_acquire) !=
-               kClean ||  // meets the releases in poison()
+    // Meets the stores in poison(); sequentially consistent for enter_memory.
+    return poison_->state.load(std::memory_order_seq_cst) != kClean ||
            (upper_ != nullptr && upper_->poisoned());
   }
   // After poisoned(): the error as this rank throws it.
@@ -100,6 +108,9 @@ class Roster {
     std::atomic<std::int64_t> wait_count;
     std::atomic<std::int32_t> wait_peer;  // plus one; 0: waits for nobody
     std::atomic<std::uint32_t> leaving;
+    // Of the topmost roster only: how many of the rank's communicators, which may be used by
+    // different threads, are between enter_memory and leave_memory.
+    std::atomic<std::uint32_t> reading;
     std::atomic<std::int32_t> pid;
     std::atomic<std::int32_t> origin;
     std::atomic<std::uint64_t> start_time;
@@ -114,6 +125,8 @@ class Roster {
     char text[1008];
   };
 
+  // The roster of the communicator that everything was split from, and this rank's number there.
+  [[nodiscard]] const Roster& top() const { return upper_ != nullptr ? upper_->top() : *this; }
   static void write(Record& record, std::uint64_t flag, const CallInfo& call);
   [[nodiscard]] std::string stand_of(int rank) const;
 
