@@ -1,0 +1,118 @@
+/* The C ABI of comm: the calls of communicator.h for programs in C and other languages.
+ *
+ * Every function returns SINEW_OK or an error code; no C++ exception leaves it. After an error
+ * sinew_last_error() says in one line what was wrong; the text is the calling thread's own and
+ * stays until its next failed call. SINEW_USAGE is bad input: nothing was sent, the communicator
+ * works on. SINEW_FAILURE is a peer or the machine: the communicator is poisoned and every later
+ * call on it fails.
+ *
+ * Meaning of arguments, in-place forms, determinism and the thread rule: communicator.h.
+ * algorithm: a name, "auto", or NULL for the communicator's default.
+ */
+#ifndef SINEW_COMM_SINEW_H
+#define SINEW_COMM_SINEW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sinew_comm sinew_comm;
+typedef struct sinew_request sinew_request;
+
+typedef enum { SINEW_OK = 0, SINEW_FAILURE = 1, SINEW_USAGE = 2 } sinew_status;
+
+typedef enum {
+  SINEW_F32 = 0,
+  SINEW_F64 = 1,
+  SINEW_BF16 = 2,
+  SINEW_F16 = 3,
+  SINEW_I32 = 4,
+  SINEW_I64 = 5,
+  SINEW_U8 = 6
+} sinew_dtype;
+
+typedef enum {
+  SINEW_SUM = 0,
+  SINEW_PROD = 1,
+  SINEW_MIN = 2,
+  SINEW_MAX = 3,
+  SINEW_AVG = 4
+} sinew_reduce_op;
+
+/* NULL members and a timeout of 0 take the defaults. */
+typedef struct {
+  const char* transport; /* "auto", "shm" */
+  const char* algorithm; /* of calls that name none */
+  double timeout_s;      /* deadline of every wait */
+} sinew_comm_options;
+
+const char* sinew_last_error(void);
+
+/* All of MPI_COMM_WORLD. options may be NULL. */
+sinew_status sinew_comm_create(const sinew_comm_options* options, sinew_comm** comm);
+/* Also of one that failed. Frees what was allocated through it too. NULL is allowed. */
+void sinew_comm_destroy(sinew_comm* comm);
+/* Collective. color < 0: *child becomes NULL. */
+sinew_status sinew_comm_split(sinew_comm* comm, int color, int key, sinew_comm** child);
+int sinew_comm_rank(const sinew_comm* comm);
+int sinew_comm_world(const sinew_comm* comm);
+
+sinew_status sinew_comm_all_reduce(sinew_comm* comm, const void* input, void* output, int64_t count,
+                                   sinew_dtype dtype, sinew_reduce_op op, const char* algorithm);
+sinew_status sinew_comm_reduce_scatter(sinew_comm* comm, const void* input, void* output,
+                                       int64_t count, sinew_dtype dtype, sinew_reduce_op op,
+                                       const char* algorithm);
+sinew_status sinew_comm_all_gather(sinew_comm* comm, const void* input, void* output, int64_t count,
+                                   sinew_dtype dtype, const char* algorithm);
+sinew_status sinew_comm_broadcast(sinew_comm* comm, const void* input, void* output, int64_t count,
+                                  sinew_dtype dtype, int root, const char* algorithm);
+sinew_status sinew_comm_reduce(sinew_comm* comm, const void* input, void* output, int64_t count,
+                               sinew_dtype dtype, sinew_reduce_op op, int root,
+                               const char* algorithm);
+sinew_status sinew_comm_barrier(sinew_comm* comm, const char* algorithm);
+
+/* Point to point: tags are 0 to 15. */
+sinew_status sinew_comm_send(sinew_comm* comm, const void* data, int64_t count, sinew_dtype dtype,
+                             int peer, int tag);
+sinew_status sinew_comm_recv(sinew_comm* comm, void* data, int64_t count, sinew_dtype dtype,
+                             int peer, int tag);
+
+/* Started calls. *request must be given to sinew_request_wait, which frees it whatever it returns,
+ * or to sinew_request_test until that sets *done or fails, which frees it too. */
+sinew_status sinew_comm_start_all_reduce(sinew_comm* comm, const void* input, void* output,
+                                         int64_t count, sinew_dtype dtype, sinew_reduce_op op,
+                                         const char* algorithm, sinew_request** request);
+sinew_status sinew_comm_start_reduce_scatter(sinew_comm* comm, const void* input, void* output,
+                                             int64_t count, sinew_dtype dtype, sinew_reduce_op op,
+                                             const char* algorithm, sinew_request** request);
+sinew_status sinew_comm_start_all_gather(sinew_comm* comm, const void* input, void* output,
+                                         int64_t count, sinew_dtype dtype, const char* algorithm,
+                                         sinew_request** request);
+sinew_status sinew_comm_start_broadcast(sinew_comm* comm, const void* input, void* output,
+                                        int64_t count, sinew_dtype dtype, int root,
+                                        const char* algorithm, sinew_request** request);
+sinew_status sinew_comm_start_reduce(sinew_comm* comm, const void* input, void* output,
+                                     int64_t count, sinew_dtype dtype, sinew_reduce_op op, int root,
+                                     const char* algorithm, sinew_request** request);
+sinew_status sinew_comm_start_barrier(sinew_comm* comm, const char* algorithm,
+                                      sinew_request** request);
+sinew_status sinew_comm_start_send(sinew_comm* comm, const void* data, int64_t count,
+                                   sinew_dtype dtype, int peer, int tag, sinew_request** request);
+sinew_status sinew_comm_start_recv(sinew_comm* comm, void* data, int64_t count, sinew_dtype dtype,
+                                   int peer, int tag, sinew_request** request);
+sinew_status sinew_request_wait(sinew_request* request);
+sinew_status sinew_request_test(sinew_request* request, int* done);
+
+/* Collective: memory that every rank maps, so that peers read it directly. Freed by sinew_comm_free
+ * or with comm. */
+sinew_status sinew_comm_allocate(sinew_comm* comm, size_t size_bytes, void** data);
+sinew_status sinew_comm_free(sinew_comm* comm, void* data);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
