@@ -11,6 +11,7 @@ namespace sinew::testing {
 
 [[nodiscard]] bool column_sums_scenario(device::Stream& stream);
 [[nodiscard]] bool embedding_scenario(device::Stream& stream);
+[[nodiscard]] bool gemm_mma_scenario(device::Stream& stream);
 [[nodiscard]] bool layer_norm_scenario(device::Stream& stream);
 [[nodiscard]] bool norm_backward_scenario(device::Stream& stream);
 
@@ -23,6 +24,7 @@ inline constexpr Scenario kScenarios[] = {
     {"kernels/column_sums.cu", column_sums_scenario},
     {"kernels/device/gpu/collect.h", layer_norm_scenario},
     {"kernels/embedding.cu", embedding_scenario},
+    {"kernels/gemm_mma.cu", gemm_mma_scenario},
     {"kernels/rms_norm.cu", norm_backward_scenario},
 };
 

@@ -12,8 +12,8 @@
 
 namespace sinew::gpu {
 
-// Sixteen bytes moved by one access; the address is a multiple of 16.
-struct alignas(16) Bytes16 {
+// Sixteen bytes of anything, moved by one access; the address is a multiple of 16.
+struct [[gnu::may_alias]] alignas(16) Bytes16 {
   std::uint32_t word[4];
 };
 static_assert(sizeof(Bytes16) == 16);

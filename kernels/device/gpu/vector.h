@@ -12,7 +12,7 @@ template <typename T>
 constexpr int kWidest = 16 / static_cast<int>(sizeof(T));
 
 template <typename T, int kWidth>
-struct alignas(kWidth * sizeof(T) > 16 ? 16 : kWidth * sizeof(T)) Chunk {
+struct [[gnu::may_alias]] alignas(kWidth * sizeof(T) > 16 ? 16 : kWidth * sizeof(T)) Chunk {
   T element[kWidth];
 };
 
