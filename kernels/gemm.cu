@@ -11,7 +11,7 @@ std::span<const GemmVersion> gemm_versions() {
   return versions;
 }
 
-void gemm(const GemmCall& call, device::Stream& stream) {
+void gemm(const DeviceGemm& call, device::Stream& stream) {
   CHECK(call.c_dtype == DType::kBf16 || call.c_dtype == DType::kF32);
   const GemmVersion* best = nullptr;
   for (const GemmVersion& version : gemm_versions()) {

@@ -187,7 +187,7 @@ std::int64_t splits_of(const GemmShape& shape) {
   return std::clamp<std::int64_t>(kBlocksWanted / tiles<Config>(shape), 1, parts_most);
 }
 
-Layout layout_of(const GemmCall& call) {
+Layout layout_of(const DeviceGemm& call) {
   const bool wide = is_aligned16(call.a) && is_aligned16(call.b) && call.shape.a_stride % 8 == 0 &&
                     call.shape.b_stride % 8 == 0;
   const bool a_plain = call.shape.a_form == Form::kPlain;
@@ -198,7 +198,7 @@ Layout layout_of(const GemmCall& call) {
   return b_plain ? Layout::kPlainPlain : Layout::kPlainTransposed;
 }
 
-MmaOperands operands_of(const GemmCall& call) {
+MmaOperands operands_of(const DeviceGemm& call) {
   const GemmShape& s = call.shape;
   const bool a_plain = s.a_form == Form::kPlain;
   const bool b_plain = s.b_form == Form::kPlain;
@@ -209,7 +209,7 @@ MmaOperands operands_of(const GemmCall& call) {
 }
 
 template <typename Config, Layout layout>
-void launch_mma(const GemmCall& call, device::Stream& stream) {
+void launch_mma(const DeviceGemm& call, device::Stream& stream) {
   const GemmShape& shape = call.shape;
   const std::int64_t splits = splits_of<Config>(shape);
   MmaOperands operands = operands_of(call);
@@ -231,7 +231,7 @@ void launch_mma(const GemmCall& call, device::Stream& stream) {
 }
 
 template <typename Config>
-void run_wide(const GemmCall& call, device::Stream& stream) {
+void run_wide(const DeviceGemm& call, device::Stream& stream) {
   if (call.shape.m == 0 || call.shape.n == 0) return;
   switch (layout_of(call)) {
     case Layout::kPlainPlain:
@@ -252,7 +252,7 @@ bool is_new_enough(const device::Properties& properties) { return properties.maj
 const GemmVersion& gemm_mma_small() {
   static constexpr GemmVersion kVersion = {
       "mma_64x64", "compute capability 8.0 or newer",
-      [](const GemmCall&, const device::Properties& properties) {
+      [](const DeviceGemm&, const device::Properties& properties) {
         return is_new_enough(properties);
       },
       [](const GemmShape&) { return true; }, run_wide<SmallTile>};
@@ -264,7 +264,7 @@ const GemmVersion& gemm_mma_small() {
 const GemmVersion& gemm_mma_large() {
   static constexpr GemmVersion kVersion = {
       "mma_128x128", "compute capability 8.0, rows at multiples of 16 bytes, not both transposed",
-      [](const GemmCall& call, const device::Properties& properties) {
+      [](const DeviceGemm& call, const device::Properties& properties) {
         return is_new_enough(properties) && layout_of(call) != Layout::kNarrow;
       },
       [](const GemmShape& shape) { return tiles<LargeTile>(shape) >= 64; }, run_wide<LargeTile>};

@@ -2,7 +2,6 @@
 // alignment, splits, epilogues.
 #include "kernels/gemm.h"
 
-#include "kernels/gelu.h"
 #include "kernels/gemm_gpu.h"
 #include "tests/gpu/device_array.h"
 #include "tests/gpu/scenarios.h"
@@ -12,8 +11,8 @@ namespace {
 
 using namespace testing;
 using kernels::Activation;
+using kernels::DeviceGemm;
 using kernels::Form;
-using kernels::GemmCall;
 using kernels::GemmShape;
 using kernels::GemmVersion;
 
@@ -52,10 +51,27 @@ std::vector<double> reference(const GemmShape& shape, const Inputs& inputs, doub
   return c;
 }
 
-// Runs `version` if it supports the call; checks C against `expected`.
+// gemm_gpu.h's bound on each element: (k + 2) u (|alpha| |A||B| + |beta C|) with u = 2^-23, half of
+// an eighth bit more where C is bf16.
 template <typename C>
-void expect_version(const GemmVersion& version, GemmCall call, const Inputs& inputs,
-                    const std::vector<double>& expected, device::Stream& stream) {
+std::vector<double> bounds(const GemmShape& shape, const Inputs& inputs, double alpha, double beta,
+                           const std::vector<double>& exact) {
+  Inputs magnitudes = inputs;
+  for (auto* values : {&magnitudes.a, &magnitudes.b, &magnitudes.c}) {
+    for (bf16& value : *values) value.bits &= 0x7fff;
+  }
+  std::vector<double> bound = reference(shape, magnitudes, std::abs(alpha), std::abs(beta));
+  for (std::size_t i = 0; i < bound.size(); ++i) {
+    bound[i] *= static_cast<double>(shape.k + 2) * 0x1p-23;
+    if (std::is_same_v<C, bf16>) bound[i] += 0x1p-8 * (std::abs(exact[i]) + bound[i]);
+  }
+  return bound;
+}
+
+// Runs `version` if it supports the call; gives C, or nothing.
+template <typename C>
+std::vector<C> run_version(const GemmVersion& version, DeviceGemm call, const Inputs& inputs,
+                           device::Stream& stream) {
   const DeviceArray<bf16> a(inputs.a, stream), b(inputs.b, stream);
   const DeviceArray<C> c(from_floats<C>(as_floats(inputs.c)), stream);
   const DeviceArray<float> workspace(static_cast<std::size_t>(kernels::gemm_workspace(call.shape)));
@@ -64,10 +80,24 @@ void expect_version(const GemmVersion& version, GemmCall call, const Inputs& inp
   call.c = c.data();
   call.c_dtype = std::is_same_v<C, float> ? DType::kF32 : DType::kBf16;
   call.workspace = workspace.data();
-  if (!version.supports(call, device::properties())) return;
+  if (!version.supports(call, device::properties())) return {};
   version.run(call, stream);
-  // Sums of k products err by k roundings of f32; stored as bf16 that does not show.
-  EXPECT_LT(relative_error(c.download(stream), expected), kRoundingError<C>) << version.name;
+  return c.download(stream);
+}
+
+template <typename C>
+void expect_versions(const DeviceGemm& call, const Inputs& inputs, const std::vector<double>& exact,
+                     device::Stream& stream) {
+  const std::vector<double> bound = bounds<C>(call.shape, inputs, static_cast<double>(call.alpha),
+                                              static_cast<double>(call.beta), exact);
+  for (const GemmVersion& version : kernels::gemm_versions()) {
+    const std::vector<C> c = run_version<C>(version, call, inputs, stream);
+    for (std::size_t i = 0; i < c.size(); ++i) {
+      const double error = std::abs(static_cast<double>(as_float(c[i])) - exact[i]);
+      ASSERT_TRUE(error <= bound[i])
+          << version.name << ", element " << i << ": off by " << error << ", bound " << bound[i];
+    }
+  }
 }
 
 constexpr Form kForms[] = {Form::kPlain, Form::kTransposed};
@@ -87,13 +117,11 @@ TEST(GpuGemm, EveryVersionAndFormEqualsTheCpuOnRaggedShapes) {
         const std::vector<double> expected = reference(shape, inputs, 1.5, 0.5);
         for_each_schedule(
             [&](device::Stream& stream) {
-              GemmCall call;
+              DeviceGemm call;
               call.shape = shape;
               call.alpha = 1.5F;
               call.beta = 0.5F;
-              for (const GemmVersion& version : kernels::gemm_versions()) {
-                expect_version<float>(version, call, inputs, expected, stream);
-              }
+              expect_versions<float>(call, inputs, expected, stream);
             },
             0);
       }
@@ -107,13 +135,11 @@ TEST(GpuGemm, LongSumsAreCutAndAddedInOrder) {
   const Inputs inputs = make_inputs(shape);
   const std::vector<double> expected = reference(shape, inputs, 1, 1);
   device::Stream stream;
-  GemmCall call;
+  DeviceGemm call;
   call.shape = shape;
   call.beta = 1;
-  for (const GemmVersion& version : kernels::gemm_versions()) {
-    expect_version<float>(version, call, inputs, expected, stream);
-    expect_version<bf16>(version, call, inputs, expected, stream);
-  }
+  expect_versions<float>(call, inputs, expected, stream);
+  expect_versions<bf16>(call, inputs, expected, stream);
 }
 
 TEST(GpuGemm, SchedulesDoNotMatter) {
@@ -121,92 +147,86 @@ TEST(GpuGemm, SchedulesDoNotMatter) {
   const Inputs inputs = make_inputs(shape);
   const std::vector<double> expected = reference(shape, inputs, 1, 0);
   for_each_schedule([&](device::Stream& stream) {
-    GemmCall call;
+    DeviceGemm call;
     call.shape = shape;
-    for (const GemmVersion& version : kernels::gemm_versions()) {
-      expect_version<bf16>(version, call, inputs, expected, stream);
-    }
+    expect_versions<bf16>(call, inputs, expected, stream);
   });
 }
 
-// Each part of the epilogue alone, on both an inner and an edge tile.
-class GpuGemmEpilogue : public ::testing::Test {
- protected:
-  static constexpr std::int64_t kM = 72;
-  static constexpr std::int64_t kN = 70;
-  GemmShape shape_ = make_shape(kM, kN, 32, Form::kPlain, Form::kTransposed, 0);
-  Inputs inputs_ = make_inputs(shape_);
-  std::vector<double> sums_ = reference(shape_, inputs_, 1, 0);
-  std::vector<bf16> extra_ = from_floats<bf16>(normal_values(kM * kN, 9));
-  device::Stream stream_;
-  DeviceArray<bf16> d_extra_{extra_, stream_};
-
-  // change(call): sets the epilogue.
-  template <typename Change>
-  void expect(const std::vector<double>& expected, std::int64_t c_stride, Change&& change) {
-    for (const GemmVersion& version : kernels::gemm_versions()) {
-      GemmCall call;
-      call.shape = shape_;
-      call.shape.c_stride = c_stride;
-      change(call.epilogue);
-      Inputs inputs = inputs_;
-      inputs.c.resize(expected.size());
-      expect_version<bf16>(version, call, inputs, expected, stream_);
-    }
-  }
+// Activation and operands of one epilogue, as letters: b bias, p pre, f factor, r residual.
+struct EpilogueCase {
+  Activation activation;
+  std::string_view parts;
+};
+constexpr EpilogueCase kEpilogues[] = {
+    {Activation::kNone, "b"},         {Activation::kNone, "br"}, {Activation::kGelu, "bp"},
+    {Activation::kGelu, "r"},         {Activation::kSilu, "pf"}, {Activation::kGeluGradient, ""},
+    {Activation::kSiluGradient, "f"},
 };
 
-TEST_F(GpuGemmEpilogue, BiasIsAddedToEveryRow) {
-  std::vector<double> expected = sums_;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    expected[i] += static_cast<double>(to_float(extra_[i % kN]));
+// The epilogue of `c` with buffers of element type T. Every matrix is as long as C.
+template <typename T>
+kernels::Epilogue<T> make_epilogue(const EpilogueCase& c, const T* operand, T* pre, T* gated,
+                                   std::int64_t n) {
+  kernels::Epilogue<T> epilogue;
+  const auto has = [&](char part) { return c.parts.find(part) != std::string_view::npos; };
+  epilogue.activation = c.activation;
+  if (has('b')) epilogue.bias = operand;
+  if (has('p')) epilogue.pre = {pre, n};
+  if (has('f')) epilogue.factor = {operand, n};
+  if (has('r')) epilogue.residual = {operand, n};
+  if (c.activation == Activation::kSiluGradient) epilogue.gated = {gated, n};
+  if (c.activation >= Activation::kGeluGradient) epilogue.input = {operand, n};
+  return epilogue;
+}
+
+// An inner and an edge tile of both versions, odd columns at the end, sums in one and several
+// parts.
+TEST(GpuGemm, EpiloguesEqualTheCpu) {
+  device::Stream stream;
+  for (const GemmShape& shape : {make_shape(72, 71, 32, Form::kPlain, Form::kTransposed, 0),
+                                 make_shape(40, 24, 1040, Form::kPlain, Form::kPlain, 0)}) {
+    const Inputs inputs = make_inputs(shape);
+    const auto count = static_cast<std::size_t>(shape.m * shape.n);
+    const std::vector<bf16> operand = from_floats<bf16>(normal_values(count, 9));
+    const DeviceArray<bf16> d_operand(operand, stream), pre(count), gated(count);
+    const std::vector<double> a = as_doubles(inputs.a), b = as_doubles(inputs.b),
+                              operands = as_doubles(operand);
+    for (const EpilogueCase& c : kEpilogues) {
+      SCOPED_TRACE(std::to_string(static_cast<int>(c.activation)) + std::string(c.parts));
+      std::vector<double> expected(count), expected_pre(count), expected_gated(count);
+      const double scale = 1 / std::sqrt(static_cast<double>(shape.k));
+      kernels::gemm(kernels::GemmCall<double>{
+          .shape = shape,
+          .alpha = scale,
+          .a = a.data(),
+          .b = b.data(),
+          .c = expected.data(),
+          .epilogue = make_epilogue(c, operands.data(), expected_pre.data(), expected_gated.data(),
+                                    shape.n)});
+      DeviceGemm call;
+      call.shape = shape;
+      call.alpha = static_cast<float>(scale);
+      call.epilogue = make_epilogue<bf16>(c, d_operand.data(), pre.data(), gated.data(), shape.n);
+      for (const GemmVersion& version : kernels::gemm_versions()) {
+        const std::vector<bf16> actual = run_version<bf16>(version, call, inputs, stream);
+        EXPECT_LT(relative_error(actual, expected), kRoundingError<bf16>) << version.name;
+        if (call.epilogue.pre.data != nullptr) {
+          EXPECT_LT(relative_error(pre.download(stream), expected_pre), kRoundingError<bf16>);
+        }
+        if (call.epilogue.gated.data != nullptr) {
+          EXPECT_LT(relative_error(gated.download(stream), expected_gated), kRoundingError<bf16>);
+        }
+      }
+    }
   }
-  expect(expected, kN, [&](kernels::GemmEpilogue& e) { e.bias = d_extra_.data(); });
-}
-
-TEST_F(GpuGemmEpilogue, ResidualIsAddedAfterTheActivation) {
-  std::vector<double> expected = sums_;
-  kernels::gelu_forward<double>(expected.data(), expected.data(), kM * kN);
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    expected[i] += static_cast<double>(to_float(extra_[i]));
-  }
-  expect(expected, kN, [&](kernels::GemmEpilogue& e) {
-    e.activation = Activation::kGelu;
-    e.residual = d_extra_.data();
-  });
-}
-
-TEST_F(GpuGemmEpilogue, WhatTheActivationSawIsKept) {
-  std::vector<double> expected = sums_;
-  kernels::gelu_forward<double>(expected.data(), expected.data(), kM * kN);
-  const DeviceArray<bf16> before(kM * kN);
-  expect(expected, kN, [&](kernels::GemmEpilogue& e) {
-    e.activation = Activation::kGelu;
-    e.before = before.data();
-  });
-  EXPECT_LT(relative_error(before.download(stream_), sums_), kRoundingError<bf16>);
-}
-
-TEST_F(GpuGemmEpilogue, BackwardOfGeluMultipliesByTheSlope) {
-  std::vector<double> expected(sums_.size());
-  kernels::gelu_backward<double>(sums_.data(), as_doubles(extra_).data(), expected.data(), kM * kN);
-  expect(expected, kN, [&](kernels::GemmEpilogue& e) { e.slope_at = d_extra_.data(); });
-}
-
-TEST_F(GpuGemmEpilogue, SwigluTakesPairsOfColumns) {
-  std::vector<double> expected;
-  for (std::size_t i = 0; i < sums_.size(); i += 2) {
-    expected.push_back(sums_[i] / (1 + std::exp(-sums_[i])) * sums_[i + 1]);
-  }
-  expect(expected, kN / 2,
-         [&](kernels::GemmEpilogue& e) { e.activation = Activation::kSwigluPairs; });
 }
 
 TEST(GpuGemm, EmptyShapesDoNothingOrOnlyScale) {
   device::Stream stream;
   const DeviceArray<float> c(std::vector<float>{1, 2}, stream);
   const DeviceArray<bf16> none(1);
-  GemmCall call;
+  DeviceGemm call;
   call.shape = make_shape(1, 2, 0, Form::kPlain, Form::kPlain, 0);
   call.a = call.b = none.data();
   call.beta = 2;
@@ -227,7 +247,7 @@ bool testing::gemm_mma_scenario(device::Stream& stream) {
   const Inputs inputs = make_inputs(shape);
   const DeviceArray<bf16> a(inputs.a, stream), b(inputs.b, stream);
   const DeviceArray<float> c(16 * 16);
-  GemmCall call;
+  DeviceGemm call;
   call.shape = shape;
   call.a = a.data();
   call.b = b.data();

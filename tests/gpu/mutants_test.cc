@@ -45,7 +45,7 @@ std::string notice(const Scenario& scenario, twin::Config config, const Mutant& 
 }
 
 std::string notice_under_any_schedule(const Mutant& mutant) {
-  const ExpectRaces expect;
+  const ExpectRaces expect(Enough::kFirst);
   for (const Scenario& scenario : kScenarios) {
     if (scenario.file != mutant.file) continue;
     for (const twin::Config& config : schedules()) {

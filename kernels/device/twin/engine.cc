@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "kernels/device/twin/state.h"
@@ -110,20 +111,78 @@ void destroy_threads(Block& block) {
   block.capacity = 0;
 }
 
+// Blocks that no engine uses: making threads is the dearest part of a short launch, and streams
+// come and go. The lock is an atomic that the race detector does not see, so that it orders
+// nothing.
+class Pool {
+ public:
+  ~Pool() {
+    for (const auto& block : idle_) {
+      destroy_threads(*block);
+      unpoison(block->arena, kArenaBytes);
+      munmap(block->arena, kArenaBytes);
+    }
+  }
+  // The idle block with the fewest threads that suffice, else the largest; null when there is none.
+  [[nodiscard]] std::unique_ptr<Block> take(int threads) {
+    const Lock lock(busy_);
+    std::size_t best = idle_.size();
+    for (std::size_t i = 0; i < idle_.size(); ++i) {
+      if (best == idle_.size() || suits(*idle_[i], *idle_[best], threads)) best = i;
+    }
+    if (best == idle_.size()) return nullptr;
+    std::unique_ptr<Block> block = std::move(idle_[best]);
+    idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(best));
+    return block;
+  }
+  void give(std::unique_ptr<Block> block) {
+    const Lock lock(busy_);
+    idle_.push_back(std::move(block));
+  }
+
+ private:
+  struct Lock {
+    explicit Lock(std::atomic_flag& flag) : held(flag) {
+      while (held.test_and_set(std::memory_order_acquire)) held.wait(true);
+    }
+    ~Lock() {
+      held.clear(std::memory_order_release);
+      held.notify_one();
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    std::atomic_flag& held;
+  };
+  [[nodiscard]] static bool suits(const Block& block, const Block& best, int threads) {
+    if (best.capacity < threads) return block.capacity > best.capacity;
+    return block.capacity >= threads && block.capacity < best.capacity;
+  }
+  std::atomic_flag busy_;
+  std::vector<std::unique_ptr<Block>> idle_;
+};
+
+Pool& pool() {
+  static Pool instance;
+  return instance;
+}
+
 }  // namespace
 
-Engine::Engine() { watch_for_illegal_accesses(); }
+Engine::Engine() {
+  watch_for_illegal_accesses();
+  static_cast<void>(pool());  // outlives every engine
+}
 
 Engine::~Engine() {
-  for (const auto& block : blocks_) {
-    destroy_threads(*block);
-    unpoison(block->arena, kArenaBytes);
-    munmap(block->arena, kArenaBytes);
-  }
+  for (auto& block : blocks_) pool().give(std::move(block));
 }
 
 void Engine::provide(std::size_t blocks, int threads) {
   while (blocks_.size() < blocks) {
+    if (std::unique_ptr<Block> idle = pool().take(threads)) {
+      blocks_.push_back(std::move(idle));
+      continue;
+    }
     auto block = std::make_unique<Block>();
     void* arena =
         mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -171,8 +230,11 @@ std::string Engine::run(const device::LaunchShape& shape, const Config& config,
   run_blocks(*launch, shape);
   order_acquire(&launch->end_token);
   if (!launch->failed) return {};
-  // Its threads stand in the middle of their work, one of them perhaps in a signal handler.
-  for (std::size_t b = 0; b < resident; ++b) destroy_threads(*blocks_[b]);
+  // Its threads stand in the middle of their work. Where nothing but their stacks remembers that,
+  // they can begin anew; the address checker's frames and a signal handler's mask cannot.
+  if (!kStacksHoldAll || launch->illegal_access) {
+    for (std::size_t b = 0; b < resident; ++b) destroy_threads(*blocks_[b]);
+  }
   return launch->error.data();
 }
 

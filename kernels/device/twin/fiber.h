@@ -24,6 +24,13 @@ void create_fiber(Context& context, char* stacks, std::size_t index);
 void destroy_fiber(Context& context);
 void adopt_thread(Context& context);
 
+// Whether a fiber left in the middle of its work may be prepared again.
+#ifdef SINEW_TWIN_ADDRESS
+inline constexpr bool kStacksHoldAll = false;
+#else
+inline constexpr bool kStacksHoldAll = true;
+#endif
+
 // Makes the next switch to the context call entry on an empty stack. entry must call enter_fiber
 // first and never return. `stagger` spreads the tops of the stacks over the cache's sets.
 void prepare_fiber(Context& context, void (*entry)(), std::size_t stagger);

@@ -14,7 +14,10 @@ struct sigaction previous_bus;
 
 // Runs on the fiber's own stack and never returns to the faulting access: fail switches away.
 void on_fault(int signal, siginfo_t* info, void*) {
-  if (current != nullptr) fail("access to memory at %p that does not exist", info->si_addr);
+  if (current != nullptr) {
+    launch_of(self()).illegal_access = true;
+    fail("access to memory at %p that does not exist", info->si_addr);
+  }
   // Not a kernel's: whoever was responsible before sees the fault when the access is tried again.
   sigaction(signal, signal == SIGSEGV ? &previous_segv : &previous_bus, nullptr);
 }

@@ -1,12 +1,14 @@
 // Which fiber runs next, and how a launch ends early.
 #include <sched.h>
 
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 
+#include "kernels/device/twin/engine.h"
 #include "kernels/device/twin/state.h"
 
 namespace sinew::twin {
@@ -34,6 +36,8 @@ void make_ready_last(Fiber& fiber) {
 
 namespace {
 
+std::atomic<bool> stopping{false};
+
 // Now and then the warp just chosen falls or rises, so that every relative order of warps is met in
 // time (Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding bugs",
 // ASPLOS 2010).
@@ -59,6 +63,7 @@ Fiber* pick_priority(Launch& launch) {
 }
 
 void run_next() {
+  if (stopping.load(std::memory_order_relaxed)) fail("stopped on request");
   Fiber& from = self();
   Launch& launch = launch_of(from);
   Fiber* to = pick(launch);
@@ -109,6 +114,8 @@ Fiber* pick(Launch& launch) {
   }
   return nullptr;
 }
+
+void stop_launches(bool stop) { stopping.store(stop, std::memory_order_relaxed); }
 
 void block_self() { run_next(); }
 

@@ -162,6 +162,7 @@ struct Launch {
   Block** blocks = nullptr;
   int block_count = 0;
   bool failed = false;
+  bool illegal_access = false;  // failed inside the signal handler
   std::array<char, 4096> error{};
   std::uint64_t idle_turns = 0;  // turns of busy waits since any thread last got on
   double idle_since_s = 0;
