@@ -1,5 +1,8 @@
 #include "model/block.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/gelu.h"
@@ -54,35 +57,75 @@ BlockWeights<T> BlockWeights<T>::at(T* flat, const std::vector<Parameter>& param
           view(6), view(7), view(8), view(9), view(10), view(11)};
 }
 
+namespace {
+
+// Whether a layer under this kind of recomputation keeps what backward can compute again from its
+// input alone, and what it can without a product of matrices.
+bool keeps_matrices(sched::Recompute kind) { return kind != sched::Recompute::kFull; }
+bool keeps_elementwise(sched::Recompute kind) { return kind == sched::Recompute::kNone; }
+
+// Allocates those of the two groups that are asked for.
 template <typename T>
-BlockSaved<T> BlockSaved<T>::allocate(const BlockShape& s, Arena& arena) {
+BlockSaved<T> allocate_groups(const BlockShape& s, bool matrices, bool elementwise, Arena& arena) {
   const std::int64_t rows = s.rows();
   const std::int64_t c = s.channels;
   const std::int64_t width = s.attention_channels();
-  BlockSaved saved{};
-  saved.ln1 = arena.allocate<T>(rows * c);
-  saved.mean1 = arena.allocate<T>(rows);
-  saved.rstd1 = arena.allocate<T>(rows);
-  saved.qkv = arena.allocate<T>(rows * 3 * width);
-  saved.attention = arena.allocate<T>(rows * width);
-  saved.lse = arena.allocate<T>(rows * s.heads);
-  saved.x2 = arena.allocate<T>(rows * c);
-  saved.ln2 = arena.allocate<T>(rows * c);
-  saved.mean2 = arena.allocate<T>(rows);
-  saved.rstd2 = arena.allocate<T>(rows);
-  saved.up = arena.allocate<T>(rows * s.hidden());
-  saved.gelu = arena.allocate<T>(rows * s.hidden());
+  BlockSaved<T> saved{};
+  if (matrices) {
+    saved.mean1 = arena.allocate<T>(rows);
+    saved.rstd1 = arena.allocate<T>(rows);
+    saved.qkv = arena.allocate<T>(rows * 3 * width);
+    saved.attention = arena.allocate<T>(rows * width);
+    saved.lse = arena.allocate<T>(rows * s.heads);
+    saved.x2 = arena.allocate<T>(rows * c);
+    saved.mean2 = arena.allocate<T>(rows);
+    saved.rstd2 = arena.allocate<T>(rows);
+    saved.up = arena.allocate<T>(rows * s.hidden());
+  }
+  if (elementwise) {
+    saved.ln1 = arena.allocate<T>(rows * c);
+    saved.ln2 = arena.allocate<T>(rows * c);
+    saved.gelu = arena.allocate<T>(rows * s.hidden());
+  }
+  return saved;
+}
+
+}  // namespace
+
+template <typename T>
+BlockSaved<T> BlockSaved<T>::allocate(const BlockShape& s, sched::Recompute kind, Arena& arena) {
+  BlockSaved saved = allocate_groups<T>(s, keeps_matrices(kind), keeps_elementwise(kind), arena);
+  saved.x = arena.allocate<T>(s.rows() * s.channels);
   return saved;
 }
 
 template <typename T>
-std::int64_t BlockSaved<T>::count(const BlockShape& s) {
-  return s.rows() * (3 * s.channels + 4 * s.attention_channels() + s.heads + 2 * s.hidden() + 4);
+BlockSaved<T> BlockSaved<T>::allocate_shared(const BlockShape& s, sched::Recompute kind,
+                                             Arena& arena) {
+  return allocate_groups<T>(s, !keeps_matrices(kind), !keeps_elementwise(kind), arena);
+}
+
+template <typename T>
+void BlockSaved<T>::borrow(const BlockSaved& shared, sched::Recompute kind) {
+  const BlockSaved own = *this;
+  if (!keeps_matrices(kind)) {
+    *this = shared;
+    x = own.x;
+  }
+  if (!keeps_elementwise(kind)) {
+    ln1 = shared.ln1;
+    ln2 = shared.ln2;
+    gelu = shared.gelu;
+  }
 }
 
 template <typename T>
 BlockScratch<T> BlockScratch<T>::allocate(const BlockShape& s, Arena& arena) {
-  return {arena.allocate<T>(s.rows() * s.channels), arena.allocate<T>(s.rows() * s.hidden()),
+  const std::int64_t boundary = s.rows() * s.channels;
+  return {arena.allocate<T>(boundary),
+          arena.allocate<T>(boundary),
+          arena.allocate<T>(boundary),
+          arena.allocate<T>(s.rows() * s.hidden()),
           arena.allocate<T>(s.rows() * 3 * s.attention_channels()),
           arena.allocate<T>(s.rows() * s.attention_channels())};
 }
@@ -114,68 +157,99 @@ void block_forward(const BlockShape& s, const BlockWeights<const T>& w, const Bl
   finish_row_parallel<T>(s, out, w.down_bias, saved.x2, tensor, threads);
 }
 
-namespace {
-
-// d becomes the gradient of x2: the residual's plus what comes back through the MLP.
 template <typename T>
-void mlp_backward(const BlockShape& s, const BlockWeights<const T>& w, const BlockSaved<T>& saved,
-                  const BlockWeights<T>& d_w, const BlockScratch<T>& scratch, T* d,
-                  comm::Communicator* tensor, kernels::Threads threads) {
-  const std::int64_t rows = s.rows();
-  const std::int64_t c = s.channels;
-  const LinearShape down{rows, s.hidden(), c};
-  const LinearShape up{rows, c, s.hidden()};
-  linear_backward_input<T>(down, d, w.down_weight, scratch.d_hidden, threads);
-  linear_backward_weight<T>(down, saved.gelu, d, d_w.down_weight, threads);
-  kernels::bias_backward<T>(d, d_w.down_bias, rows, c, threads);
-  kernels::gelu_backward<T>(scratch.d_hidden, saved.up, scratch.d_hidden, rows * s.hidden(),
-                            threads);
-  linear_backward_input<T>(up, scratch.d_hidden, w.up_weight, scratch.d_ln, threads);
-  linear_backward_weight<T>(up, saved.ln2, scratch.d_hidden, d_w.up_weight, threads);
-  kernels::bias_backward<T>(scratch.d_hidden, d_w.up_bias, rows, s.hidden(), threads);
-  sum_over(tensor, scratch.d_ln, rows * c);
-  kernels::layer_norm_backward<T>({rows, c}, scratch.d_ln, saved.x2, w.ln2_weight, saved.mean2,
-                                  saved.rstd2, kernels::Write::kAccumulate, d, d_w.ln2_weight,
-                                  d_w.ln2_bias, threads);
+void block_recompute(const BlockShape& s, const BlockWeights<const T>& w,
+                     const BlockSaved<T>& saved, kernels::Threads threads) {
+  const kernels::NormShape norm{s.rows(), s.channels};
+  const auto epsilon = static_cast<T>(kNormEpsilon);
+  kernels::layer_norm_forward<T>(norm, saved.x, w.ln1_weight, w.ln1_bias, epsilon, saved.ln1,
+                                 saved.mean1, saved.rstd1, threads);
+  kernels::layer_norm_forward<T>(norm, saved.x2, w.ln2_weight, w.ln2_bias, epsilon, saved.ln2,
+                                 saved.mean2, saved.rstd2, threads);
+  kernels::gelu_forward<T>(saved.up, saved.gelu, s.rows() * s.hidden(), threads);
 }
 
-// d becomes the gradient of x.
+namespace {
+
+// saved.up and saved.x2 become gradients: the residual's plus what comes back through the MLP.
 template <typename T>
-void attention_half_backward(const BlockShape& s, const BlockWeights<const T>& w,
-                             const BlockSaved<T>& saved, const BlockWeights<T>& d_w,
-                             const BlockScratch<T>& scratch, T* d, comm::Communicator* tensor,
-                             kernels::Threads threads) {
+void mlp_backward_input(const BlockShape& s, const BlockWeights<const T>& w, BlockSaved<T>& saved,
+                        const BlockWeights<T>& d_w, BlockScratch<T>& scratch, const T* d_out,
+                        comm::Communicator* tensor, kernels::Threads threads) {
+  const std::int64_t rows = s.rows();
+  const std::int64_t c = s.channels;
+  linear_backward_input<T>({rows, s.hidden(), c}, d_out, w.down_weight, scratch.d_hidden, threads);
+  kernels::gelu_backward<T>(scratch.d_hidden, saved.up, scratch.d_hidden, rows * s.hidden(),
+                            threads);
+  std::swap(saved.up, scratch.d_hidden);
+  linear_backward_input<T>({rows, c, s.hidden()}, saved.up, w.up_weight, scratch.d_ln, threads);
+  sum_over(tensor, scratch.d_ln, rows * c);
+  std::copy_n(d_out, rows * c, scratch.d_x2);
+  kernels::layer_norm_backward<T>({rows, c}, scratch.d_ln, saved.x2, w.ln2_weight, saved.mean2,
+                                  saved.rstd2, kernels::Write::kAccumulate, scratch.d_x2,
+                                  d_w.ln2_weight, d_w.ln2_bias, threads);
+  std::swap(saved.x2, scratch.d_x2);
+}
+
+// saved.qkv and saved.x become gradients, from that of x2.
+template <typename T>
+void attention_backward_input(const BlockShape& s, const BlockWeights<const T>& w,
+                              BlockSaved<T>& saved, const BlockWeights<T>& d_w,
+                              BlockScratch<T>& scratch, comm::Communicator* tensor,
+                              kernels::Threads threads) {
   const std::int64_t rows = s.rows();
   const std::int64_t c = s.channels;
   const std::int64_t width = s.attention_channels();
-  const LinearShape out{rows, width, c};
-  const LinearShape in{rows, c, 3 * width};
+  const T* d_x2 = saved.x2;
   const T* qkv = saved.qkv;
-  linear_backward_input<T>(out, d, w.out_weight, scratch.d_attention, threads);
-  linear_backward_weight<T>(out, saved.attention, d, d_w.out_weight, threads);
-  kernels::bias_backward<T>(d, d_w.out_bias, rows, c, threads);
+  linear_backward_input<T>({rows, width, c}, d_x2, w.out_weight, scratch.d_attention, threads);
   kernels::attention_backward<T>(attention_shape<T>(s), third(qkv, 0, s), third(qkv, 1, s),
                                  third(qkv, 2, s), heads<const T>(saved.attention, s), saved.lse,
                                  heads<const T>(scratch.d_attention, s), third(scratch.d_qkv, 0, s),
                                  third(scratch.d_qkv, 1, s), third(scratch.d_qkv, 2, s), threads);
-  linear_backward_input<T>(in, scratch.d_qkv, w.qkv_weight, scratch.d_ln, threads);
-  linear_backward_weight<T>(in, saved.ln1, scratch.d_qkv, d_w.qkv_weight, threads);
-  kernels::bias_backward<T>(scratch.d_qkv, d_w.qkv_bias, rows, 3 * width, threads);
+  std::swap(saved.qkv, scratch.d_qkv);
+  linear_backward_input<T>({rows, c, 3 * width}, saved.qkv, w.qkv_weight, scratch.d_ln, threads);
   sum_over(tensor, scratch.d_ln, rows * c);
+  std::copy_n(d_x2, rows * c, scratch.d_x);
   kernels::layer_norm_backward<T>({rows, c}, scratch.d_ln, saved.x, w.ln1_weight, saved.mean1,
-                                  saved.rstd1, kernels::Write::kAccumulate, d, d_w.ln1_weight,
-                                  d_w.ln1_bias, threads);
+                                  saved.rstd1, kernels::Write::kAccumulate, scratch.d_x,
+                                  d_w.ln1_weight, d_w.ln1_bias, threads);
+  std::swap(saved.x, scratch.d_x);
+}
+
+// Of y = x w + b.
+template <typename T>
+void linear_gradients(const LinearShape& s, const T* x, const T* d_y, T* d_w, T* d_b,
+                      kernels::Threads threads) {
+  linear_backward_weight<T>(s, x, d_y, d_w, threads);
+  kernels::bias_backward<T>(d_y, d_b, s.rows, s.out, threads);
 }
 
 }  // namespace
 
 template <typename T>
-void block_backward(const BlockShape& shape, const BlockWeights<const T>& w,
-                    const BlockSaved<T>& saved, const BlockWeights<T>& d_w,
-                    const BlockScratch<T>& scratch, T* d, comm::Communicator* tensor,
-                    kernels::Threads threads) {
-  mlp_backward(shape, w, saved, d_w, scratch, d, tensor, threads);
-  attention_half_backward(shape, w, saved, d_w, scratch, d, tensor, threads);
+void block_backward_input(const BlockShape& shape, const BlockWeights<const T>& w,
+                          BlockSaved<T>& saved, const BlockWeights<T>& d_w,
+                          BlockScratch<T>& scratch, const T* d_out, comm::Communicator* tensor,
+                          kernels::Threads threads) {
+  mlp_backward_input(shape, w, saved, d_w, scratch, d_out, tensor, threads);
+  attention_backward_input(shape, w, saved, d_w, scratch, tensor, threads);
+}
+
+template <typename T>
+void block_backward_weight(const BlockShape& s, const BlockSaved<T>& saved, const T* d_out,
+                           const BlockWeights<T>& d_w, kernels::Threads threads) {
+  const std::int64_t rows = s.rows();
+  const std::int64_t c = s.channels;
+  const std::int64_t width = s.attention_channels();
+  linear_gradients<T>({rows, s.hidden(), c}, saved.gelu, d_out, d_w.down_weight, d_w.down_bias,
+                      threads);
+  linear_gradients<T>({rows, c, s.hidden()}, saved.ln2, saved.up, d_w.up_weight, d_w.up_bias,
+                      threads);
+  linear_gradients<T>({rows, width, c}, saved.attention, saved.x2, d_w.out_weight, d_w.out_bias,
+                      threads);
+  linear_gradients<T>({rows, c, 3 * width}, saved.ln1, saved.qkv, d_w.qkv_weight, d_w.qkv_bias,
+                      threads);
 }
 
 #define SINEW_INSTANTIATE(T)                                                                       \
@@ -185,9 +259,13 @@ void block_backward(const BlockShape& shape, const BlockWeights<const T>& w,
   template struct BlockScratch<T>;                                                                 \
   template void block_forward<T>(const BlockShape&, const BlockWeights<const T>&,                  \
                                  const BlockSaved<T>&, T*, comm::Communicator*, kernels::Threads); \
-  template void block_backward<T>(                                                                 \
-      const BlockShape&, const BlockWeights<const T>&, const BlockSaved<T>&,                       \
-      const BlockWeights<T>&, const BlockScratch<T>&, T*, comm::Communicator*, kernels::Threads);
+  template void block_recompute<T>(const BlockShape&, const BlockWeights<const T>&,                \
+                                   const BlockSaved<T>&, kernels::Threads);                        \
+  template void block_backward_input<T>(const BlockShape&, const BlockWeights<const T>&,           \
+                                        BlockSaved<T>&, const BlockWeights<T>&, BlockScratch<T>&,  \
+                                        const T*, comm::Communicator*, kernels::Threads);          \
+  template void block_backward_weight<T>(const BlockShape&, const BlockSaved<T>&, const T*,        \
+                                         const BlockWeights<T>&, kernels::Threads);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(double)
 #undef SINEW_INSTANTIATE

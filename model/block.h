@@ -19,6 +19,7 @@
 #include "model/arena.h"
 #include "model/config.h"
 #include "model/layout.h"
+#include "sched/plan/memory.h"
 
 namespace sinew::model {
 
@@ -67,7 +68,7 @@ struct BlockWeights {
 // What forward saves for backward, per microbatch in flight.
 template <typename T>
 struct BlockSaved {
-  T* x;  // [rows, C], the block's input; owned by whoever made it
+  T* x;  // [rows, C], the block's input
   T* ln1;
   T* mean1;
   T* rstd1;
@@ -81,15 +82,20 @@ struct BlockSaved {
   T* up;
   T* gelu;
 
-  static BlockSaved allocate(const BlockShape& shape, Arena& arena);
-  // Elements allocate() takes.
-  [[nodiscard]] static std::int64_t count(const BlockShape& shape);
+  // Buffers for what a layer under this kind of recomputation keeps; null for the others.
+  static BlockSaved allocate(const BlockShape& shape, sched::Recompute kind, Arena& arena);
+  // The others, in which backward computes them again, shared by all layers of a rank.
+  static BlockSaved allocate_shared(const BlockShape& shape, sched::Recompute kind, Arena& arena);
+  // Points the buffers that a layer of this kind does not keep at those of `shared`.
+  void borrow(const BlockSaved& shared, sched::Recompute kind);
 };
 
 // Scratch of a backward pass, shared by all layers of a rank.
 template <typename T>
 struct BlockScratch {
   T* d_ln;      // [rows, C]
+  T* d_x;       // [rows, C]
+  T* d_x2;      // [rows, C]
   T* d_hidden;  // [rows, hidden]
   T* d_qkv;     // [rows, 3 * attention_channels]
   T* d_attention;
@@ -103,12 +109,29 @@ void block_forward(const BlockShape& shape, const BlockWeights<const T>& w,
                    const BlockSaved<T>& saved, T* out, comm::Communicator* tensor,
                    kernels::Threads threads);
 
-// d: [rows, C], the gradient of out; becomes the gradient of x. Gradients of weights are
-// accumulated.
+// Computes again what selective recomputation does not keep (the norms' outputs and the
+// activation's), with the bits that block_forward gave.
 template <typename T>
-void block_backward(const BlockShape& shape, const BlockWeights<const T>& w,
-                    const BlockSaved<T>& saved, const BlockWeights<T>& d_w,
-                    const BlockScratch<T>& scratch, T* d, comm::Communicator* tensor,
-                    kernels::Threads threads);
+void block_recompute(const BlockShape& shape, const BlockWeights<const T>& w,
+                     const BlockSaved<T>& saved, kernels::Threads threads);
+
+// Backward comes in two halves, so that a pipeline may run the second one later.
+// d_out: [rows, C], the gradient of out; not changed.
+//
+// The first half finds the gradients of activations, accumulates those of the norms' parameters,
+// and trades buffers that it needs no more against scratch that now holds gradients: afterwards
+// saved.x, x2, qkv and up hold the gradients of what they held. The block's input gradient is
+// saved.x.
+template <typename T>
+void block_backward_input(const BlockShape& shape, const BlockWeights<const T>& w,
+                          BlockSaved<T>& saved, const BlockWeights<T>& d_w,
+                          BlockScratch<T>& scratch, const T* d_out, comm::Communicator* tensor,
+                          kernels::Threads threads);
+
+// The second half: accumulates the gradients of the four matrices and their biases. No sums over
+// ranks.
+template <typename T>
+void block_backward_weight(const BlockShape& shape, const BlockSaved<T>& saved, const T* d_out,
+                           const BlockWeights<T>& d_w, kernels::Threads threads);
 
 }  // namespace sinew::model

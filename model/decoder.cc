@@ -17,7 +17,7 @@ Decoder<T>::Decoder(const Config& config, Stage<T>& stage, kernels::Threads thre
       stage_(stage),
       threads_(threads),
       caches_(static_cast<std::size_t>(config.layers)) {
-  CHECK(stage.shape().has_embedding && stage.shape().has_head);
+  CHECK(stage.chunks() == 1 && stage.has_embedding() && stage.has_head());
   const auto c = static_cast<std::size_t>(config.channels);
   const auto time = static_cast<std::size_t>(config.max_time);
   for (Cache& cache : caches_) {
@@ -58,7 +58,7 @@ const T* Decoder<T>::feed(std::int32_t token) {
 
 template <typename T>
 void Decoder<T>::layer(std::size_t index) {
-  const BlockWeights<const T> w = stage_.block_weights(index);
+  const BlockWeights<const T> w = stage_.block_weights(0, index);
   const std::int64_t c = config_.channels;
   const auto epsilon = static_cast<T>(kNormEpsilon);
   T mean;

@@ -31,15 +31,16 @@ class List {
     return add(std::move(name), std::move(shape), OverTensor::kSharded, slice);
   }
 
-  // Numbers the parameters that other stages hold before the next one.
-  void skip(int count) { index_ += count; }
+  // The next parameter's number in the whole model.
+  void seek(int index) { index_ = index; }
 
-  // Ends a unit: what was added since the last one, and padding.
-  void close_unit() {
+  // Ends a unit: what was added since the last one, and padding. layer: -1 for one of the ends.
+  void close_unit(int layer = -1) {
     const std::int64_t begin = flat_.count;
     const std::int64_t used = offset_ - begin;
     const std::int64_t padded = (used + multiple_ - 1) / multiple_ * multiple_;
-    flat_.units.push_back({begin, padded});
+    flat_.units.push_back({begin, padded, first_of_unit_, layer});
+    first_of_unit_ = flat_.parameters.size();
     flat_.count = begin + padded;
     offset_ = flat_.count;
   }
@@ -67,9 +68,11 @@ class List {
   std::int64_t multiple_;
   int index_ = 0;
   std::int64_t offset_ = 0;
+  std::size_t first_of_unit_ = 0;
   FlatLayout flat_;
 };
 
+constexpr int kTables = 2;  // before the layers in the model's order
 constexpr int kLayerParameters = 12;
 
 void add_layer(List& list, const Config& config, std::int64_t layer) {
@@ -89,7 +92,7 @@ void add_layer(List& list, const Config& config, std::int64_t layer) {
   list.sharded(h + "mlp.c_proj.weight", {4 * c, c}, {1, 1, 4 * c, c, 0, 0}).init_std =
       projection_std;
   list.replicated(h + "mlp.c_proj.bias", {c});
-  list.close_unit();
+  list.close_unit(static_cast<int>(layer));
 }
 
 }  // namespace
@@ -99,40 +102,39 @@ StageShape stage_shape(const Config& config, int stages, int stage) {
   return {part.offset, part.count, stage == 0, stage + 1 == stages};
 }
 
-FlatLayout flat_layout(const Config& config, const StageShape& stage, TensorRank tensor,
-                       std::int64_t multiple) {
+FlatLayout flat_layout(const Config& config, const std::vector<StageShape>& stages,
+                       TensorRank tensor, std::int64_t multiple) {
   List list(tensor, multiple);
   const auto token_table = [&](bool second_copy) {
+    list.seek(0);
     Parameter& table = list.sharded("wte.weight", {config.vocabulary, config.channels},
                                     {1, 1, config.vocabulary, config.channels, 0, 0});
     table.layout.tied = true;
     table.second_copy = second_copy;
-    if (second_copy) table.index = 0;
-  };
-  if (stage.has_embedding) {
-    token_table(false);
-    list.replicated("wpe.weight", {config.max_time, config.channels});
     list.close_unit();
-  } else {
-    list.skip(2);
-  }
-  list.skip(static_cast<int>(stage.first_layer) * kLayerParameters);
-  for (std::int64_t i = 0; i < stage.layers; ++i) add_layer(list, config, stage.first_layer + i);
-  list.skip(static_cast<int>(config.layers - stage.first_layer - stage.layers) * kLayerParameters);
-  if (stage.has_head) {
+  };
+  bool has_table = false;
+  for (const StageShape& stage : stages) {
+    if (stage.has_embedding) {
+      token_table(false);
+      has_table = true;
+      list.replicated("wpe.weight", {config.max_time, config.channels});
+      list.close_unit();
+    }
+    list.seek(kTables + static_cast<int>(stage.first_layer) * kLayerParameters);
+    for (std::int64_t i = 0; i < stage.layers; ++i) add_layer(list, config, stage.first_layer + i);
+    if (!stage.has_head) continue;
+    list.seek(kTables + static_cast<int>(config.layers) * kLayerParameters);
     list.replicated("ln_f.weight", {config.channels}).init_value = 1;
     list.replicated("ln_f.bias", {config.channels});
     list.close_unit();
-    if (!stage.has_embedding) {
-      token_table(true);
-      list.close_unit();
-    }
+    if (!has_table) token_table(true);
   }
   return list.take();
 }
 
 std::vector<Parameter> whole_parameters(const Config& config) {
-  return flat_layout(config, {0, config.layers, true, true}, {}).parameters;
+  return flat_layout(config, {{0, config.layers, true, true}}, {}).parameters;
 }
 
 }  // namespace sinew::model

@@ -118,25 +118,28 @@ struct TensorRank {
   int world = 1;
 };
 
-// Part of the flat buffers that data parallelism cuts by itself: the two tables, one layer, the
-// final norm, a second copy of a tied table. Units are the same whatever the pipeline, and so is
-// which element of them goes to which data-parallel rank.
+// Part of the flat buffers that data parallelism cuts by itself: each table, one layer, the final
+// norm, a second copy of a tied table (cut as the first one is). Units are the same whatever the
+// pipeline, and so is which element of them goes to which data-parallel rank.
 struct Unit {
   std::int64_t begin = 0;
   std::int64_t count = 0;  // padding included
+  std::size_t first = 0;   // of its parameters, which follow each other
+  int layer = -1;          // of the model; -1: one of the ends
   friend bool operator==(const Unit&, const Unit&) = default;
 };
 
-// The parameters of one stage on one tensor-parallel rank, back to back in model order within
-// units.
+// The parameters of a rank's stages on one tensor-parallel rank, back to back in model order
+// within units.
 struct FlatLayout {
   std::vector<Parameter> parameters;
   std::vector<Unit> units;
   std::int64_t count = 0;  // elements of the flat buffers, padding included
 };
 
-// Every unit's count is padded to a multiple of `multiple`; padding holds no parameter.
-[[nodiscard]] FlatLayout flat_layout(const Config& config, const StageShape& stage,
+// stages: those of one rank, in model order. Every unit's count is padded to a multiple of
+// `multiple`; padding holds no parameter.
+[[nodiscard]] FlatLayout flat_layout(const Config& config, const std::vector<StageShape>& stages,
                                      TensorRank tensor, std::int64_t multiple = 1);
 
 // All parameters of the model, whole.

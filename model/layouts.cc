@@ -70,8 +70,10 @@ std::vector<TrainOptions> enumerate_layouts(const TrainOptions& base, int world,
 }
 
 std::string name_of(const TrainOptions& o) {
-  return fmt::format("tp{} pp{} dp{} zero{} {} m{}", o.tp, o.pp, o.dp, o.zero, o.schedule,
-                     o.microbatches);
+  const std::string chunks = o.chunks > 0 ? fmt::format(" v{}", o.chunks) : "";
+  const std::string recompute = o.recompute == "none" ? "" : " recompute " + o.recompute;
+  return fmt::format("tp{} pp{} dp{} zero{} {}{} m{}{}", o.tp, o.pp, o.dp, o.zero, o.schedule,
+                     chunks, o.microbatches, recompute);
 }
 
 Batch make_batch(const TrainPlan& plan, std::uint64_t seed) {

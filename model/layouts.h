@@ -12,9 +12,9 @@
 
 namespace sinew::model {
 
-// Every TP x PP x DP split of `world` ranks with each ZeRO stage, every pipeline schedule with one
-// chunk a rank, and each number of microbatches in `microbatches` that is legal for `base`'s batch;
-// other options are base's.
+// Every TP x PP x DP split of `world` ranks with each ZeRO stage, every pipeline schedule, and each
+// number of microbatches in `microbatches` that is legal for `base`'s batch; other options are
+// base's.
 [[nodiscard]] std::vector<TrainOptions> enumerate_layouts(
     const TrainOptions& base, int world, const std::vector<std::int64_t>& microbatches);
 // "tp2 pp2 dp1 zero0 1f1b m4"

@@ -20,16 +20,17 @@ std::unique_ptr<comm::Communicator> split_along(comm::Communicator& world, const
 
 }  // namespace
 
-Parallel::Parallel(comm::Communicator& world, const sched::Grid& grid)
-    : world_(world), grid_(grid), coordinates_(grid.coordinates_of(world.rank())) {
+Parallel::Parallel(comm::Communicator& world, const sched::Grid& grid, PipelineEnds ends)
+    : world_(world), grid_(grid), ends_(ends), coordinates_(grid.coordinates_of(world.rank())) {
   CHECK_EQ(world.world(), grid.world());
   tensor_ = split_along(world, grid, sched::Axis::kTp);
   pipeline_ = split_along(world, grid, sched::Axis::kPp);
   data_ = split_along(world, grid, sched::Axis::kDp);
-  if (grid.size(sched::Axis::kPp) > 1) {
+  if (ends.first != ends.last) {
     const bool member = first_stage() || last_stage();
     const int color = member ? grid.group(world.rank(), sched::Axis::kPp).front() : -1;
-    tie_ = world.split(color, coordinates_.pp);
+    // The first stage comes first, wherever it lies: sums run in one order in every pipeline.
+    tie_ = world.split(color, last_stage() ? 1 : 0);
   }
 }
 

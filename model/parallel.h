@@ -21,10 +21,19 @@ namespace sinew::model {
 template <typename T>
 constexpr DType dtype_of_v = std::is_same_v<T, double> ? DType::kF64 : DType::kF32;
 
+// The pipeline ranks that hold the model's first and last stage.
+struct PipelineEnds {
+  int first = 0;
+  int last = 0;
+};
+
 class Parallel {
  public:
   // Collective over `world`, whose size is grid.world(). `world` must outlive this.
-  Parallel(comm::Communicator& world, const sched::Grid& grid);
+  Parallel(comm::Communicator& world, const sched::Grid& grid, PipelineEnds ends);
+  // Stages in the order of the ranks.
+  Parallel(comm::Communicator& world, const sched::Grid& grid)
+      : Parallel(world, grid, {0, grid.sizes().pp - 1}) {}
 
   [[nodiscard]] const sched::Grid& grid() const { return grid_; }
   [[nodiscard]] int rank() const { return world_.rank(); }
@@ -33,14 +42,15 @@ class Parallel {
   [[nodiscard]] comm::Communicator* tensor() const { return tensor_.get(); }
   [[nodiscard]] comm::Communicator* pipeline() const { return pipeline_.get(); }
   [[nodiscard]] comm::Communicator* data() const { return data_.get(); }
-  // First and last stage of a pipeline of more than one: the ranks that share the tied token table.
+  // The first and the last stage's ranks where they are two: they share the tied token table.
   [[nodiscard]] comm::Communicator* tie() const { return tie_.get(); }
-  [[nodiscard]] bool first_stage() const { return coordinates_.pp == 0; }
-  [[nodiscard]] bool last_stage() const { return coordinates_.pp + 1 == grid_.sizes().pp; }
+  [[nodiscard]] bool first_stage() const { return coordinates_.pp == ends_.first; }
+  [[nodiscard]] bool last_stage() const { return coordinates_.pp == ends_.last; }
 
  private:
   comm::Communicator& world_;
   sched::Grid grid_;
+  PipelineEnds ends_;
   sched::PerAxis coordinates_;
   std::unique_ptr<comm::Communicator> tensor_;
   std::unique_ptr<comm::Communicator> pipeline_;

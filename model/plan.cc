@@ -4,8 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
+#include "model/runner.h"
 #include "model/trainer.h"
+#include "sched/base/check.h"
 #include "sched/base/error.h"
 
 namespace sinew::model {
@@ -25,7 +30,6 @@ void check_features(const TrainOptions& o) {
   require(o.dtype == "f32" || o.dtype == "f64",
           fmt::format("dtype '{}'; legal values: f32, f64", o.dtype));
   require(o.dropout == 0, fmt::format("dropout {}; legal values: 0", o.dropout));
-  require(o.recompute == "none", fmt::format("recompute '{}'; legal values: none", o.recompute));
   require(o.init.empty() || o.resume.empty(),
           "init and resume exclude each other: a checkpoint holds the weights");
 }
@@ -67,21 +71,30 @@ void check_reals(const TrainOptions& o) {
           fmt::format("validation_fraction {}; legal values: 0 to below 1", o.validation_fraction));
 }
 
-// One stage a rank and an unsplit backward is what runner.h runs.
-bool runs(const sched::PipeAlgorithm& algorithm) {
-  return algorithm.default_chunks == 1 &&
-         !sched::splits_backward(
-             sched::generate(algorithm, {.ranks = 2, .chunks = 1, .microbatches = 2}));
+bool is_in_table(const std::string& schedule) {
+  const auto table = sched::pipe_algorithms();
+  return std::any_of(table.begin(), table.end(), [&](const sched::PipeAlgorithm& algorithm) {
+    return algorithm.name == schedule;
+  });
 }
 
-void check_schedule(const std::string& name) {
-  std::string legal;
-  for (const sched::PipeAlgorithm& algorithm : sched::pipe_algorithms()) {
-    if (!runs(algorithm)) continue;
-    if (algorithm.name == name) return;
-    legal += (legal.empty() ? "" : ", ") + std::string(algorithm.name);
+// A schedule from a file, proved.
+sched::PipeSchedule read_schedule(const std::string& path) {
+  std::ifstream file(path);
+  if (!file || std::filesystem::is_directory(path)) {
+    std::string legal;
+    for (const sched::PipeAlgorithm& algorithm : sched::pipe_algorithms())
+      legal += std::string(algorithm.name) + ", ";
+    throw UsageError(fmt::format(
+        "schedule '{}'; legal values: {}or the path of a file that holds one", path, legal));
   }
-  throw UsageError(fmt::format("schedule '{}'; legal values: {}", name, legal));
+  std::ostringstream text;
+  text << file.rdbuf();
+  try {
+    return sched::load_pipe_schedule(text.str());
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("schedule file '{}': {}", path, error.what()));
+  }
 }
 
 // Twice as many microbatches as stages keep the bubble below half of the ideal time; without a
@@ -100,7 +113,6 @@ TrainPlan make_plan(const TrainOptions& options, int world) {
   check_features(options);
   check_counts(options);
   check_reals(options);
-  check_schedule(options.schedule);
   TrainPlan plan;
   plan.options = options;
   TrainOptions& o = plan.options;
@@ -110,6 +122,12 @@ TrainPlan make_plan(const TrainOptions& options, int world) {
   plan.grid = sched::make_grid(world, {.tp = o.tp, .cp = o.cp, .pp = o.pp, .dp = o.dp}, o.order);
   o.dp = plan.grid.sizes().dp;
   if (o.seq == 0) o.seq = plan.config.max_time;
+  const bool in_table = is_in_table(o.schedule);
+  if (!in_table) plan.schedule = read_schedule(o.schedule);
+  if (o.chunks == 0)
+    o.chunks =
+        in_table ? sched::find_pipe_algorithm(o.schedule).default_chunks : plan.schedule.chunks;
+  if (o.microbatches == 0 && !in_table) o.microbatches = plan.schedule.microbatches;
   if (o.microbatches == 0) o.microbatches = choose_microbatches(o.batch / o.dp, o.pp);
 
   plan.run = {.model = shape_of(plan.config),
@@ -119,12 +137,19 @@ TrainPlan make_plan(const TrainOptions& options, int world) {
               .time = o.seq,
               .microbatches = static_cast<int>(o.microbatches),
               .schedule = o.schedule,
-              .chunks = 1,
+              .chunks = o.chunks,
               .zero = sched::parse_zero(o.zero),
+              .recompute_layers = sched::parse_recompute_list(o.recompute, plan.config.layers),
               .precision = o.dtype == "f64" ? sched::kAllF64 : sched::kAllF32};
+  if (!in_table) plan.run.loaded = plan.schedule;
   sched::validate(plan.run);
-  plan.schedule =
-      sched::generate(sched::find_pipe_algorithm(o.schedule), sched::pipe_params(plan.run));
+  if (in_table)
+    plan.schedule =
+        sched::generate(sched::find_pipe_algorithm(o.schedule), sched::pipe_params(plan.run));
+  require(refuse_to_run(plan.schedule).empty(), refuse_to_run(plan.schedule));
+  const sched::PipeVerdict verdict = sched::verify(plan.schedule);
+  CHECK(verdict.proved());
+  plan.facts = verdict.facts;
   plan.replica_batch = o.batch / o.dp;
   plan.microbatch = {plan.run.microbatch_size(), o.seq};
   return plan;

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "kernels/gemm.h"
+#include "sched/pipeline/simulate.h"
 #include "sched/plan/flops.h"
 
 namespace sinew::model {
@@ -14,12 +15,14 @@ namespace {
 
 // A span as numbers, so that it can be gathered.
 struct PackedSpan {
-  double is_forward;
+  double letter;  // of the label: F, B or W
   double microbatch;
+  double shade;
   double begin_s;
   double end_s;
 };
-static_assert(sizeof(PackedSpan) == 32);
+constexpr std::int64_t kPackedNumbers = 5;
+static_assert(sizeof(PackedSpan) == kPackedNumbers * sizeof(double));
 
 // Spans in seconds since the first one began. All ranks of a host read one clock.
 void begin_at_zero(sched::Timeline& timeline) {
@@ -77,18 +80,21 @@ void add_memory(const TrainPlan& plan, const Stage<T>& stage, const sched::PerAx
   rows.add("gradients", "bytes", bytes.gradients, memory.gradients.size_bytes());
   rows.add("optimizer state", "bytes", bytes.optimizer, memory.optimizer.size_bytes());
 
-  const int live =
-      sched::find_pipe_algorithm(run.schedule).peak_live(sched::pipe_params(run), at.pp);
-  const sched::ActivationShape activation{
-      .batch = plan.microbatch.batch, .time = plan.microbatch.time, .tp = run.sizes.tp};
-  const sched::ModelPart part = sched::part_of(run, plan.schedule, at.pp, at.tp);
-  // Beside its layers a microbatch keeps the last one's output and, on the last stage, the gradient
-  // of it.
-  const std::int64_t boundary_bytes = stage.boundary_count() * static_cast<std::int64_t>(sizeof(T));
-  const std::int64_t per_microbatch = part.layers * sched::saved_bytes(sched::layer_saved_tensors(
-                                                        run.model, activation, sizeof(T))) +
-                                      (part.has_head ? 2 : 1) * boundary_bytes;
-  rows.add("activations", "bytes", live * per_microbatch, memory.activations.size_bytes());
+  rows.add("activations", "bytes", sched::activation_bytes(run, plan.schedule, at.pp),
+           memory.activations.size_bytes());
+}
+
+// The closed forms of a schedule in the table; of a loaded one what its proof and its simulation
+// with equal times say.
+int predicted_peak_live(const TrainPlan& plan, int pp_rank) {
+  if (plan.run.loaded) return plan.facts.peak_live[static_cast<std::size_t>(pp_rank)];
+  return sched::find_pipe_algorithm(plan.run.schedule)
+      .peak_live(sched::pipe_params(plan.run), pp_rank);
+}
+
+double predicted_bubble(const TrainPlan& plan) {
+  if (plan.run.loaded) return sched::simulate(plan.schedule, sched::PipeTimes{}).bubble;
+  return sched::find_pipe_algorithm(plan.run.schedule).bubble(sched::pipe_params(plan.run), {});
 }
 
 void add_traffic(const TrainPlan& plan, const FlatLayout& flat, const sched::PerAxis& at,
@@ -123,8 +129,7 @@ void add_time(const TrainPlan& plan, Parallel& parallel, const Measured& measure
   const sched::FlopsConvention& convention = sched::find_flops_convention("llm.c");
   const auto tokens = static_cast<double>(run.batch * run.time);
   const double flops = convention.per_token(run.model, run.time) * tokens;
-  const double bubble =
-      sched::find_pipe_algorithm(run.schedule).bubble(sched::pipe_params(run), {});
+  const double bubble = predicted_bubble(plan);
   rows.add("step time (operations at GEMM's rate, and bubble)", "s", flops / peak * (1 + bubble),
            measured.step_s);
   rows.add(fmt::format("utilisation ({}: {}; peak measured with GEMM on all ranks)",
@@ -145,23 +150,26 @@ sched::Timeline gather_timeline(const TrainPlan& plan, const std::vector<sched::
     begin_at_zero(timeline);
     return timeline;
   }
-  const std::size_t per_rank = 2 * static_cast<std::size_t>(plan.schedule.microbatches);
+  // Every stage has a forward, a backward and perhaps a weight gradient of each microbatch.
+  const std::size_t per_rank = 3 * static_cast<std::size_t>(plan.schedule.chunks) *
+                               static_cast<std::size_t>(plan.schedule.microbatches);
   std::vector<PackedSpan> mine(per_rank, PackedSpan{});
   for (std::size_t i = 0; i < std::min(per_rank, own.size()); ++i) {
-    mine[i] = {own[i].label[0] == 'F' ? 1.0 : 0.0, std::stod(own[i].label.substr(1)),
-               own[i].begin_s, own[i].end_s};
+    mine[i] = {static_cast<double>(own[i].label[0]), std::stod(own[i].label.substr(1)),
+               static_cast<double>(own[i].shade), own[i].begin_s, own[i].end_s};
   }
   std::vector<PackedSpan> all(per_rank * static_cast<std::size_t>(plan.schedule.ranks));
-  parallel.pipeline()->all_gather(mine.data(), all.data(), static_cast<std::int64_t>(per_rank) * 4,
-                                  DType::kF64);
+  parallel.pipeline()->all_gather(
+      mine.data(), all.data(), static_cast<std::int64_t>(per_rank) * kPackedNumbers, DType::kF64);
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i].end_s <= all[i].begin_s) continue;
     timeline.spans.push_back({.row = static_cast<int>(i / per_rank),
                               .lane = 0,
-                              .label = fmt::format("{}{}", all[i].is_forward > 0 ? 'F' : 'B',
+                              .label = fmt::format("{}{}", static_cast<char>(all[i].letter),
                                                    static_cast<int>(all[i].microbatch)),
                               .begin_s = all[i].begin_s,
-                              .end_s = all[i].end_s});
+                              .end_s = all[i].end_s,
+                              .shade = static_cast<int>(all[i].shade)});
   }
   begin_at_zero(timeline);
   return timeline;
@@ -175,10 +183,7 @@ std::vector<Compared> compare(const TrainPlan& plan, const Stage<T>& stage, Para
   Rows rows;
   add_memory(plan, stage, at, memory, rows);
   if (measured.steps == 0) return rows.take();
-  rows.add(
-      "peak live microbatches", "",
-      sched::find_pipe_algorithm(plan.run.schedule).peak_live(sched::pipe_params(plan.run), at.pp),
-      measured.peak_live);
+  rows.add("peak live microbatches", "", predicted_peak_live(plan, at.pp), measured.peak_live);
   add_traffic(plan, stage.flat(), at, measured, rows);
   add_time<T>(plan, parallel, measured, threads, rows);
   return rows.take();

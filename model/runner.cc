@@ -9,65 +9,47 @@ namespace sinew::model {
 
 namespace {
 
+using sched::PipeAction;
 using sched::PipeVerb;
-
-// The two directions never share a stream: with two stages both neighbours are one rank.
-constexpr int kForwardTag = 0;
-constexpr int kBackwardTag = 1;
-constexpr std::size_t kGradientBuffers = 3;
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void wait_if_pending(comm::Request& request) {
-  if (request.pending()) request.wait();
-}
-
 }  // namespace
 
-template <typename T>
-int Runner<T>::slots_needed(const sched::PipeSchedule& schedule, int pipeline_rank) {
-  int live = 0;
-  int most = 1;
-  for (const sched::PipeAction& action :
-       schedule.actions[static_cast<std::size_t>(pipeline_rank)]) {
-    // An input that was received needs its slot from then on.
-    const bool first_stage = action.stage == 0;
-    if (action.verb == (first_stage ? PipeVerb::kForward : PipeVerb::kRecvForward))
-      most = std::max(most, ++live);
-    if (action.verb == PipeVerb::kBackward) --live;
+std::string refuse_to_run(const sched::PipeSchedule& schedule) {
+  std::vector<std::int64_t> next_forward(static_cast<std::size_t>(schedule.stages()), 0);
+  std::vector<std::int64_t> next_backward = next_forward;
+  for (const auto& program : schedule.actions) {
+    for (const PipeAction& action : program) {
+      const bool forward =
+          action.verb == PipeVerb::kForward && action.stage + 1 == schedule.stages();
+      if (!forward && action.verb != PipeVerb::kBackward) continue;
+      std::int64_t& next = (forward ? next_forward : next_backward)[action.stage];
+      if (action.microbatch == next++) continue;
+      return "pipeline schedule '" + schedule.name + "' has " + sched::print(action) +
+             " out of order: backwards of a stage and forwards of the last one accumulate "
+             "gradients, so their microbatches must come as 0, 1, 2, ...";
+    }
   }
-  return most;
+  return {};
 }
 
 template <typename T>
-Runner<T>::Runner(const sched::PipeSchedule& schedule, Stage<T>& stage, Parallel& parallel,
-                  Memory& memory)
-    : schedule_(schedule), stage_(stage), parallel_(parallel), rank_(parallel.coordinates().pp) {
-  CHECK_EQ(schedule.chunks, 1);
+Runner<T>::Runner(const sched::PipeSchedule& schedule, int credits, Stage<T>& stage,
+                  Parallel& parallel, Memory& memory)
+    : schedule_(schedule),
+      stage_(stage),
+      parallel_(parallel),
+      rank_(parallel.coordinates().pp),
+      stages_(sched::stages_of(schedule, rank_)),
+      splits_backward_(sched::splits_backward(schedule)),
+      mailbox_(schedule, rank_, credits, stage.boundary_count(), parallel.pipeline(),
+               memory.workspace) {
   CHECK_EQ(schedule.ranks, parallel.grid().sizes().pp);
-  CHECK(!sched::splits_backward(schedule));
-  inputs_.peer = rank_ - 1;
-  inputs_.tag = kForwardTag;
-  gradients_.peer = rank_ + 1;
-  gradients_.tag = kBackwardTag;
-  for (const sched::PipeAction& action : schedule.actions[static_cast<std::size_t>(rank_)]) {
-    if (action.verb == PipeVerb::kRecvForward) inputs_.microbatches.push_back(action.microbatch);
-    if (action.verb == PipeVerb::kRecvBackward)
-      gradients_.microbatches.push_back(action.microbatch);
-  }
-  const auto slots = static_cast<std::size_t>(slots_needed(schedule, rank_));
-  owner_.assign(slots, -1);
-  forward_sends_.resize(slots);
-  if (stage.shape().has_head) loss_sends_.resize(slots);
-  const std::int64_t count = stage.boundary_count();
-  if (!stage.shape().has_embedding) input_buffer_ = memory.workspace.allocate<T>(count);
-  if (!stage.shape().has_head) {
-    gradient_buffers_.resize(kGradientBuffers);
-    for (GradientBuffer& buffer : gradient_buffers_)
-      buffer.data = memory.workspace.allocate<T>(count);
-  }
+  CHECK_EQ(stages_.size(), stage.chunks());
+  CHECK(refuse_to_run(schedule).empty());
 }
 
 template <typename T>
@@ -75,171 +57,166 @@ void Runner<T>::train(std::span<const Microbatch> microbatches, T loss_scale,
                       std::span<double> losses) {
   CHECK_EQ(static_cast<int>(microbatches.size()), schedule_.microbatches);
   spans_.clear();
-  live_ = 0;
   peak_live_ = 0;
-  inputs_.posted = inputs_.arrived = 0;
-  gradients_.posted = gradients_.arrived = 0;
-  post_forward();
-  post_backward();
-  for (const sched::PipeAction& action : schedule_.actions[static_cast<std::size_t>(rank_)]) {
+  mailbox_.begin_step();
+  for (const PipeAction& action : schedule_.actions[static_cast<std::size_t>(rank_)]) {
+    mailbox_.progress();
     const double begin = now_s();
     run(action, microbatches, loss_scale, losses);
-    const bool forward = action.verb == PipeVerb::kForward;
-    if (!forward && action.verb != PipeVerb::kBackward) continue;
-    spans_.push_back({.row = rank_,
-                      .lane = 0,
-                      .label = (forward ? "F" : "B") + std::to_string(action.microbatch),
-                      .begin_s = begin,
-                      .end_s = now_s()});
+    const bool computes = action.verb == PipeVerb::kForward || action.verb == PipeVerb::kBackward ||
+                          action.verb == PipeVerb::kWeight;
+    if (!computes) continue;
+    spans_.push_back(
+        {.row = rank_,
+         .lane = 0,
+         .label = std::string(name_of(action.verb)) + std::to_string(action.microbatch),
+         .begin_s = begin,
+         .end_s = now_s(),
+         .shade = static_cast<int>(chunk_of(action.stage))});
   }
-  finish_sends();
+  mailbox_.end_step();
+  CHECK(live_.empty());
 }
 
 template <typename T>
-void Runner<T>::run(const sched::PipeAction& action, std::span<const Microbatch> microbatches,
+void Runner<T>::run(const PipeAction& action, std::span<const Microbatch> microbatches,
                     T loss_scale, std::span<double> losses) {
   const Microbatch& microbatch = microbatches[action.microbatch];
   switch (action.verb) {
-    case PipeVerb::kRecvForward: {
-      const int slot = take_slot(action.microbatch);
-      await(inputs_, action.microbatch);
-      stage_.swap_input(slot, input_buffer_);
-      post_forward();
-      return;
-    }
     case PipeVerb::kForward:
       forward(action, microbatch, loss_scale, losses);
-      return;
-    case PipeVerb::kSendForward: {
-      const int slot = slot_of(action.microbatch);
-      forward_sends_[static_cast<std::size_t>(slot)] =
-          send(stage_.output(slot), rank_ + 1, kForwardTag);
-      return;
-    }
-    case PipeVerb::kRecvBackward:
-      await(gradients_, action.microbatch);
-      post_backward();
       return;
     case PipeVerb::kBackward:
       backward(action, microbatch);
       return;
-    case PipeVerb::kSendBackward:
-      if (stage_.shape().has_head) {
-        loss_sends_[static_cast<std::size_t>(backward_slot_)] =
-            send(stage_.output_gradient(backward_slot_), rank_ - 1, kBackwardTag);
-      } else {
-        GradientBuffer& buffer = arrived_gradient();
-        buffer.send = send(buffer.data, rank_ - 1, kBackwardTag);
-      }
-      return;
     case PipeVerb::kWeight:
-      CHECK(false);
+      weight(action, microbatch);
+      return;
+    case PipeVerb::kRecvForward:
+    case PipeVerb::kRecvBackward:
+      mailbox_.receive(action);
+      return;
+    case PipeVerb::kSendForward:
+    case PipeVerb::kSendBackward:
+      mailbox_.send(action);
       return;
   }
 }
 
 template <typename T>
-void Runner<T>::forward(const sched::PipeAction& action, const Microbatch& microbatch, T loss_scale,
+void Runner<T>::forward(const PipeAction& action, const Microbatch& microbatch, T loss_scale,
                         std::span<double> losses) {
-  const int slot =
-      stage_.shape().has_embedding ? take_slot(action.microbatch) : slot_of(action.microbatch);
+  const int stage = action.stage;
+  const int slot = open(stage, action.microbatch);
+  const Place before = neighbour(stage, -1);
+  if (before == Place::kElsewhere)
+    mailbox_.take(Direction::kForward, stage, action.microbatch, stage_.input(slot));
+  if (before == Place::kHere) {
+    const T* source = stage_.output(slot_of(stage - 1, action.microbatch));
+    std::copy_n(source, stage_.boundary_count(), stage_.input(slot));
+  }
   const double loss = stage_.forward(slot, microbatch, loss_scale, Stage<T>::Mode::kTrain);
-  if (stage_.shape().has_head) losses[action.microbatch] = loss;
+  if (stage + 1 == schedule_.stages()) losses[action.microbatch] = loss;
+  if (neighbour(stage, 1) == Place::kElsewhere)
+    mailbox_.put(Direction::kForward, stage, action.microbatch, stage_.output(slot));
 }
 
 template <typename T>
-void Runner<T>::backward(const sched::PipeAction& action, const Microbatch& microbatch) {
-  const int slot = slot_of(action.microbatch);
-  const bool last_stage = stage_.shape().has_head;
-  if (!last_stage) CHECK_EQ(gradients_.microbatches[gradients_.arrived - 1], action.microbatch);
-  stage_.backward(slot, microbatch,
-                  last_stage ? stage_.output_gradient(slot) : arrived_gradient().data);
-  owner_[static_cast<std::size_t>(slot)] = -1;
-  backward_slot_ = slot;
-  --live_;
+void Runner<T>::backward(const PipeAction& action, const Microbatch& microbatch) {
+  using Weights = typename Stage<T>::Weights;
+  const int stage = action.stage;
+  const int slot = slot_of(stage, action.microbatch);
+  // A later stage on this rank has left the gradient in output() already.
+  if (neighbour(stage, 1) == Place::kElsewhere)
+    mailbox_.take(Direction::kBackward, stage, action.microbatch, stage_.output(slot));
+  stage_.backward(slot, microbatch, splits_backward_ ? Weights::kLater : Weights::kNow);
+  const Place before = neighbour(stage, -1);
+  if (before == Place::kHere) {
+    T* target = stage_.output(slot_of(stage - 1, action.microbatch));
+    std::copy_n(stage_.input(slot), stage_.boundary_count(), target);
+  }
+  if (before == Place::kElsewhere)
+    mailbox_.put(Direction::kBackward, stage, action.microbatch, stage_.input(slot));
+  if (!splits_backward_) close(stage, action.microbatch);
 }
 
 template <typename T>
-void Runner<T>::post_forward() {
-  post(inputs_, input_buffer_);
-}
-
-template <typename T>
-void Runner<T>::post_backward() {
-  if (gradient_buffers_.empty()) return;
-  GradientBuffer& buffer = gradient_buffers_[gradients_.posted % kGradientBuffers];
-  wait_if_pending(buffer.send);
-  post(gradients_, buffer.data);
-}
-
-template <typename T>
-void Runner<T>::post(Arrivals& arrivals, T* target) {
-  if (arrivals.posted == arrivals.microbatches.size()) return;
-  arrivals.request = parallel_.pipeline()->start_recv(target, stage_.boundary_count(),
-                                                      dtype_of_v<T>, arrivals.peer, arrivals.tag);
-  ++arrivals.posted;
-}
-
-template <typename T>
-void Runner<T>::await(Arrivals& arrivals, std::uint32_t microbatch) {
-  CHECK_LT(arrivals.arrived, arrivals.posted);
-  CHECK_EQ(arrivals.microbatches[arrivals.arrived], microbatch);
-  arrivals.request.wait();
-  ++arrivals.arrived;
-}
-
-template <typename T>
-comm::Request Runner<T>::send(const T* source, int peer, int tag) {
-  return parallel_.pipeline()->start_send(source, stage_.boundary_count(), dtype_of_v<T>, peer,
-                                          tag);
-}
-
-template <typename T>
-typename Runner<T>::GradientBuffer& Runner<T>::arrived_gradient() {
-  return gradient_buffers_[(gradients_.arrived - 1) % kGradientBuffers];
-}
-
-template <typename T>
-void Runner<T>::finish_sends() {
-  for (comm::Request& request : forward_sends_) wait_if_pending(request);
-  for (comm::Request& request : loss_sends_) wait_if_pending(request);
-  for (GradientBuffer& buffer : gradient_buffers_) wait_if_pending(buffer.send);
-}
-
-template <typename T>
-int Runner<T>::slot_of(std::uint32_t microbatch) const {
-  const auto found = std::find(owner_.begin(), owner_.end(), static_cast<std::int64_t>(microbatch));
-  CHECK(found != owner_.end());
-  return static_cast<int>(found - owner_.begin());
-}
-
-template <typename T>
-int Runner<T>::take_slot(std::uint32_t microbatch) {
-  const auto free = std::find(owner_.begin(), owner_.end(), -1);
-  CHECK(free != owner_.end());
-  *free = microbatch;
-  const auto slot = static_cast<std::size_t>(free - owner_.begin());
-  // Sends of what the slot held before may still read it.
-  wait_if_pending(forward_sends_[slot]);
-  if (!loss_sends_.empty()) wait_if_pending(loss_sends_[slot]);
-  peak_live_ = std::max(peak_live_, ++live_);
-  return static_cast<int>(slot);
+void Runner<T>::weight(const PipeAction& action, const Microbatch& microbatch) {
+  stage_.backward_weights(slot_of(action.stage, action.microbatch), microbatch);
+  close(action.stage, action.microbatch);
 }
 
 template <typename T>
 void Runner<T>::evaluate(std::span<const Microbatch> microbatches, std::span<double> losses) {
-  const StageShape& shape = stage_.shape();
-  const std::int64_t count = stage_.boundary_count();
   for (std::size_t i = 0; i < microbatches.size(); ++i) {
-    if (!shape.has_embedding)
-      parallel_.pipeline()->recv(stage_.input(0), count, dtype_of_v<T>, rank_ - 1, kForwardTag);
-    const double loss = stage_.forward(0, microbatches[i], T{0}, Stage<T>::Mode::kEvaluate);
-    if (shape.has_head) {
-      losses[i] = loss;
-    } else {
-      parallel_.pipeline()->send(stage_.output(0), count, dtype_of_v<T>, rank_ + 1, kForwardTag);
+    int before = -1;  // slot of the stage before, where that is on this rank
+    for (const int stage : stages_) {
+      const int slot = evaluate(stage, microbatches[i], before, losses[i]);
+      if (before >= 0) stage_.close(before);
+      before = slot;
+      if (neighbour(stage, 1) == Place::kHere) continue;
+      stage_.close(slot);
+      before = -1;
     }
   }
+}
+
+template <typename T>
+int Runner<T>::evaluate(int stage, const Microbatch& microbatch, int before, double& loss) {
+  const int slot = stage_.open(chunk_of(stage));
+  const std::int64_t count = stage_.boundary_count();
+  if (neighbour(stage, -1) == Place::kHere)
+    std::copy_n(stage_.output(before), count, stage_.input(slot));
+  if (neighbour(stage, -1) == Place::kElsewhere)
+    parallel_.pipeline()->recv(stage_.input(slot), count, dtype_of_v<T>,
+                               schedule_.rank_of(stage - 1));
+  const double sum = stage_.forward(slot, microbatch, T{0}, Stage<T>::Mode::kEvaluate);
+  if (stage + 1 == schedule_.stages()) loss = sum;
+  if (neighbour(stage, 1) == Place::kElsewhere)
+    parallel_.pipeline()->send(stage_.output(slot), count, dtype_of_v<T>,
+                               schedule_.rank_of(stage + 1));
+  return slot;
+}
+
+template <typename T>
+typename Runner<T>::Place Runner<T>::neighbour(int stage, int step) const {
+  const int other = stage + step;
+  if (other < 0 || other >= schedule_.stages()) return Place::kNone;
+  return schedule_.rank_of(other) == rank_ ? Place::kHere : Place::kElsewhere;
+}
+
+template <typename T>
+std::size_t Runner<T>::chunk_of(int stage) const {
+  const auto found = std::find(stages_.begin(), stages_.end(), stage);
+  CHECK(found != stages_.end());
+  return static_cast<std::size_t>(found - stages_.begin());
+}
+
+template <typename T>
+int Runner<T>::open(int stage, std::uint32_t microbatch) {
+  const int slot = stage_.open(chunk_of(stage));
+  live_.push_back({stage, microbatch, slot});
+  peak_live_ = std::max(peak_live_, static_cast<int>(live_.size()));
+  return slot;
+}
+
+template <typename T>
+int Runner<T>::slot_of(int stage, std::uint32_t microbatch) const {
+  const auto found = std::find_if(live_.begin(), live_.end(), [&](const Live& live) {
+    return live.stage == stage && live.microbatch == microbatch;
+  });
+  CHECK(found != live_.end());
+  return found->slot;
+}
+
+template <typename T>
+void Runner<T>::close(int stage, std::uint32_t microbatch) {
+  const auto found = std::find_if(live_.begin(), live_.end(), [&](const Live& live) {
+    return live.stage == stage && live.microbatch == microbatch;
+  });
+  CHECK(found != live_.end());
+  stage_.close(found->slot);
+  live_.erase(found);
 }
 
 template class Runner<float>;

@@ -68,8 +68,8 @@ void sample(const SampleOptions& options, kernels::Threads threads,
   const Config& config = state.config;
   check(options, config);
   Memory memory;
-  Stage<float> stage(config, {0, config.layers, true, true}, {}, nullptr, {1, 1}, 1, 1, threads,
-                     memory);
+  Stage<float> stage(config, StageParts::one(config, {0, config.layers, true, true}), {}, nullptr,
+                     {1, 1}, 1, threads, memory);
   load_model(paths, state, stage);
   Decoder<float> decoder(config, stage, threads);
 

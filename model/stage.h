@@ -1,14 +1,21 @@
-// Stage: the layers of one pipeline stage on one rank, with the token and position tables on the
-// first stage and the final norm, the tied head and the loss on the last.
+// Stage: the layers of one rank's pipeline stages, with the token and position tables on the first
+// stage and the final norm, the tied head and the loss on the last.
 //
 // Never does: decide what runs when (runner.h does), communicate along the pipeline or over data
 // parallelism. Threads: one rank, one thread. T is float or double.
 //
-// Terms: a slot holds what one microbatch in flight has saved for its backward pass; the pipeline
-// schedule says how many are needed. The loss's own backward runs within forward on the last stage,
-// so that one [rows, V/t] buffer of logits serves any number of microbatches in flight.
+// Terms: a chunk is one of the rank's stages, counted from 0 in model order. A slot holds what one
+// microbatch in flight on one chunk has saved for its backward pass; slots share the layers'
+// buffers, of which there are as many as the schedule holds at once (sched/plan/held.h). The
+// loss's own backward runs within forward on the last stage, so that one [rows, V/t] buffer of
+// logits serves any number of microbatches in flight.
+//
+// Layers under recomputation compute again in backward what they did not keep. Their weights'
+// gradients are then found in backward as well, whether the schedule splits it or not: what they
+// multiply exists only there.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -16,6 +23,7 @@
 #include "model/block.h"
 #include "model/config.h"
 #include "model/layout.h"
+#include "sched/plan/held.h"
 
 namespace sinew::model {
 
@@ -39,19 +47,28 @@ struct Memory {
   Arena workspace{"workspace"};  // scratch and buffers that do not grow with microbatches in flight
 };
 
+// What of the model a rank holds, and how much of it at once.
+struct StageParts {
+  std::vector<StageShape> stages;           // in model order
+  std::vector<sched::Recompute> recompute;  // [layers of the model]
+  sched::Held held;
+
+  // One stage of some microbatches at once, without recomputation.
+  static StageParts one(const Config& config, const StageShape& stage, int microbatches = 1);
+};
+
 template <typename T>
 class Stage {
  public:
-  // slots: microbatches in flight at most. multiple: as in flat_layout().
-  Stage(const Config& config, const StageShape& shape, TensorRank tensor_rank,
-        comm::Communicator* tensor, BatchShape batch, int slots, std::int64_t multiple,
-        kernels::Threads threads, Memory& memory);
+  // multiple: as in flat_layout().
+  Stage(const Config& config, StageParts parts, TensorRank tensor_rank, comm::Communicator* tensor,
+        BatchShape batch, std::int64_t multiple, kernels::Threads threads, Memory& memory);
 
-  // A parameter of the two ends, by its name; the twelve of one of this stage's layers.
+  // A parameter of the two ends, by its name; those of one of the rank's layers.
   [[nodiscard]] const T* weight(const char* name) const {
     return weights_ + parameter(name).offset;
   }
-  [[nodiscard]] BlockWeights<const T> block_weights(std::size_t layer) const;
+  [[nodiscard]] BlockWeights<const T> block_weights(std::size_t chunk, std::size_t layer) const;
   [[nodiscard]] const FlatLayout& flat() const { return flat_; }
   [[nodiscard]] const std::vector<Parameter>& parameters() const { return flat_.parameters; }
   [[nodiscard]] T* weights() { return weights_; }
@@ -60,39 +77,38 @@ class Stage {
   [[nodiscard]] const std::vector<Unit>& units() const { return flat_.units; }
   // Of the flat buffers, padding included.
   [[nodiscard]] std::int64_t count() const { return flat_.count; }
-  [[nodiscard]] const StageShape& shape() const { return shape_; }
+  [[nodiscard]] std::size_t chunks() const { return parts_.stages.size(); }
+  [[nodiscard]] bool has_embedding() const { return parts_.stages.front().has_embedding; }
+  [[nodiscard]] bool has_head() const { return parts_.stages.back().has_head; }
   [[nodiscard]] std::int64_t boundary_count() const {
     return block_shape_.rows() * block_shape_.channels;
   }
 
   void zero_gradients();
 
-  // Where the previous stage's output is received: [rows, C].
-  [[nodiscard]] T* input(int slot) { return slots_[static_cast<std::size_t>(slot)].x.front(); }
-  // Makes `buffer` the slot's input and hands back the former one: an input that was received aside
-  // moves in without a copy.
-  void swap_input(int slot, T*& buffer);
-  // What the next stage needs: [rows, C], valid until the slot's next forward.
-  [[nodiscard]] const T* output(int slot) const {
-    return slots_[static_cast<std::size_t>(slot)].x.back();
-  }
+  // A free slot for a microbatch on a chunk, until it is closed.
+  [[nodiscard]] int open(std::size_t chunk);
+  void close(int slot);
+  // The microbatch's input to the chunk and the chunk's output, [rows, C]; after backward the
+  // gradients of the two. The caller may trade the buffer for another of boundary_count() elements:
+  // what was received moves in without a copy.
+  [[nodiscard]] T*& input(int slot) { return at(slot).blocks.front().x; }
+  [[nodiscard]] T*& output(int slot) { return at(slot).output; }
 
   enum class Mode : std::uint8_t { kTrain, kEvaluate };
-  // On the last stage returns the sum of the microbatch's losses and, when training, leaves the
-  // gradient of the stage's last block output, scaled by loss_scale (one over the number of targets
-  // of the whole batch).
+  // From input to output; on the first stage from the tokens. On the last stage returns the sum of
+  // the microbatch's losses and, when training, leaves the gradient of the last layer's output in
+  // output(), scaled by loss_scale (one over the number of targets of the whole batch).
   double forward(int slot, const Microbatch& microbatch, T loss_scale, Mode mode);
-  // Last stage: the gradient of its output that forward left.
-  [[nodiscard]] T* output_gradient(int slot) {
-    return slots_[static_cast<std::size_t>(slot)].d_output;
-  }
-  // d: [rows, C], the gradient of the stage's output (on the last stage output_gradient(slot));
-  // becomes the gradient of its input. Gradients of weights are accumulated.
-  void backward(int slot, const Microbatch& microbatch, T* d);
+  // From the gradient of the output, in output(), to that of the input, in input(). Gradients of
+  // weights are accumulated: all of them, or all that backward_weights() will not.
+  enum class Weights : std::uint8_t { kNow, kLater };
+  void backward(int slot, const Microbatch& microbatch, Weights weights);
+  // What backward with kLater left over; the slot's buffers must be as it left them.
+  void backward_weights(int slot, const Microbatch& microbatch);
 
   // Adds the head's share of the tied table's gradient; call once after the last backward of a
-  // step. On a pipeline of one stage both shares live here; on a longer one they meet by
-  // Parallel::tie().
+  // step. Where one rank holds both ends both shares live here; else they meet by Parallel::tie().
   void fold_tied_gradient();
 
   // Of the bits of this rank's slice of the tied table (tensor.h).
@@ -106,18 +122,28 @@ class Stage {
 
  private:
   struct Slot {
-    std::vector<T*> x;  // inputs of the blocks, then the output of the last
+    bool open = false;
+    std::size_t chunk = 0;
     std::vector<BlockSaved<T>> blocks;
-    T* d_output = nullptr;  // last stage: gradient of the last block's output
+    T* output = nullptr;
   };
 
+  [[nodiscard]] Slot& at(int slot);
+  [[nodiscard]] sched::Recompute kind_of(std::size_t chunk, std::size_t layer) const;
+  [[nodiscard]] std::size_t first_parameter(std::size_t chunk, std::size_t layer) const;
   [[nodiscard]] const Parameter& parameter(const char* name) const;
-  [[nodiscard]] BlockWeights<T> block_gradients(std::size_t layer);
+  [[nodiscard]] BlockWeights<T> block_gradients(std::size_t chunk, std::size_t layer);
   void embed(const Slot& slot, const Microbatch& microbatch);
-  double head(const Slot& slot, const Microbatch& microbatch, T loss_scale, Mode mode);
+  double head(Slot& slot, const Microbatch& microbatch, T loss_scale, Mode mode);
+  void block_backward(Slot& slot, std::size_t layer, Weights weights);
+  void embedding_backward(const Slot& slot, const Microbatch& microbatch);
+  // The gradient of a layer's output.
+  [[nodiscard]] static const T* output_gradient(const Slot& slot, std::size_t layer) {
+    return layer + 1 == slot.blocks.size() ? slot.output : slot.blocks[layer + 1].x;
+  }
 
   Config config_;
-  StageShape shape_;
+  StageParts parts_;
   TensorRank tensor_rank_;
   comm::Communicator* tensor_;
   BlockShape block_shape_;
@@ -125,8 +151,10 @@ class Stage {
   FlatLayout flat_;
   T* weights_ = nullptr;
   T* gradients_ = nullptr;
-  std::size_t first_block_ = 0;  // index into parameters_
   std::vector<Slot> slots_;
+  std::array<std::vector<BlockSaved<T>>, sched::kRecomputeKinds> free_layers_;  // by Recompute
+  std::vector<T*> free_outputs_;
+  BlockSaved<T> shared_{};  // what layers under recomputation do not keep
   BlockScratch<T> scratch_;
 
   // Last stage only.
@@ -139,6 +167,7 @@ class Stage {
   T* logits_ = nullptr;
   T* row_stats_ = nullptr;  // [4, rows]: max, sum of exponentials, target logit, loss
   T* d_norm_ = nullptr;
+  T* d_output_ = nullptr;
 };
 
 }  // namespace sinew::model

@@ -45,18 +45,29 @@ std::vector<std::string> parameter_names(const Config& config) {
   return names;
 }
 
+StageParts stage_parts(const TrainPlan& plan, int pipeline_rank) {
+  const std::vector<sched::Recompute> kinds = plan.run.recompute_kinds();
+  StageParts parts{.stages = {},
+                   .recompute = kinds,
+                   .held = sched::held_at_most(plan.schedule, pipeline_rank, kinds)};
+  for (const int stage : sched::stages_of(plan.schedule, pipeline_rank))
+    parts.stages.push_back(stage_shape(plan.config, plan.schedule.stages(), stage));
+  return parts;
+}
+
 template <typename T>
 class TrainerOf final : public Trainer {
  public:
   TrainerOf(const TrainPlan& plan, comm::Communicator& world)
       : plan_(plan),
         threads_(choose_threads(plan.options.threads, world.world(), pool_)),
-        parallel_(world, plan.grid),
-        stage_(plan.config, stage_shape(plan.config, plan.options.pp, parallel_.coordinates().pp),
+        parallel_(world, plan.grid,
+                  {.first = plan.schedule.rank_of(0),
+                   .last = plan.schedule.rank_of(plan.schedule.stages() - 1)}),
+        stage_(plan.config, stage_parts(plan, parallel_.coordinates().pp),
                {parallel_.coordinates().tp, plan.options.tp}, parallel_.tensor(), plan.microbatch,
-               Runner<T>::slots_needed(plan.schedule, parallel_.coordinates().pp),
                Optimizer<T>::multiple(plan.options.zero, plan.options.dp), threads_, memory_),
-        runner_(plan_.schedule, stage_, parallel_, memory_),
+        runner_(plan_.schedule, plan_.facts.credits, stage_, parallel_, memory_),
         optimizer_(stage_, parallel_, optimizer_options(plan.options), parameter_names(plan.config),
                    threads_, memory_),
         rate_{plan.options.lr, plan.options.min_lr, plan.options.warmup, plan.options.steps} {

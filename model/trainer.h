@@ -16,6 +16,7 @@
 #include "model/config.h"
 #include "model/optimizer.h"
 #include "sched/pipeline/schedule.h"
+#include "sched/pipeline/verify.h"
 #include "sched/plan/grid.h"
 #include "sched/plan/run_shape.h"
 #include "sched/timeline.h"
@@ -32,7 +33,8 @@ struct TrainOptions {
   int dp = 0;  // 0: what the ranks leave
   int zero = 0;
   std::string order = std::string(sched::kDefaultOrder);
-  std::string schedule = "1f1b";
+  std::string schedule = "1f1b";  // of the table, or the path of a file of one
+  int chunks = 0;                 // stages per pipeline rank; 0: the schedule's usual number
   std::int64_t batch = 8;         // sequences of the whole step, over all ranks
   std::int64_t microbatches = 0;  // per data-parallel replica; 0: chosen
   std::int64_t seq = 0;           // 0: the model's max_time
@@ -48,9 +50,9 @@ struct TrainOptions {
   double clip = 1.0;
   double dropout = 0;
   std::uint64_t seed = 1234;
-  std::string init;    // weights from a safetensors file
-  std::string resume;  // a checkpoint directory
-  std::string recompute = "none";
+  std::string init;                // weights from a safetensors file
+  std::string resume;              // a checkpoint directory
+  std::string recompute = "none";  // none, selective or full; or one for each layer, by commas
   std::string out;  // checkpoints, metrics.jsonl, summary.json; empty: nothing is written
   std::int64_t save_every = 0;  // 0: at the end only (when out is set)
   std::int64_t eval_every = 0;  // 0: at the end only
@@ -66,6 +68,7 @@ struct TrainPlan {
   sched::Grid grid;
   sched::RunShape run;  // the same to the planner's formulas
   sched::PipeSchedule schedule;
+  sched::PipeFacts facts;          // of its proof
   BatchShape microbatch;           // of one rank's microbatch
   std::int64_t replica_batch = 0;  // sequences of one data-parallel replica and step
 };

@@ -12,7 +12,9 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
   args.option("--zero", o.zero, "what data parallelism partitions: 0 nothing, 1 optimizer states",
               {.min = 0});
   args.option("--order", o.order, "axes from the closest ranks to the farthest");
-  args.option("--schedule", o.schedule, "pipeline schedule");
+  args.option("--schedule", o.schedule, "pipeline schedule, or the path of a file that holds one");
+  args.option("--chunks", o.chunks, "stages of a pipeline rank; 0: the schedule's usual number",
+              {.min = 0});
   args.option("--microbatches", o.microbatches, "per replica; 0: chosen", {.min = 0});
   args.option("--batch", o.batch, "sequences of the whole step, over all ranks", {.min = 1});
   args.option("--seq", o.seq, "tokens of a sequence; 0: the model's longest", {.min = 0});
@@ -30,7 +32,10 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
   args.option("--seed", o.seed, "of weights, data order and masks");
   args.option("--init", o.init, "start from the weights of this .safetensors file");
   args.option("--resume", o.resume, "go on from the newest checkpoint in this folder");
-  args.option("--recompute", o.recompute, "what is computed again instead of kept");
+  args.option(
+      "--recompute", o.recompute,
+      "what is computed again instead of kept: none, selective or full; or one for each layer, "
+      "joined by commas");
   args.option("--out", o.out, "folder of checkpoints, metrics.jsonl and summary.json");
   args.option("--save-every", o.save_every, "steps between checkpoints; 0: at the end only",
               {.min = 0});

@@ -37,12 +37,13 @@ double block_flops(const Config& config, std::int64_t rows, std::int64_t time) {
 struct OneBlock {
   explicit OneBlock(std::int64_t channels)
       : config(config_of(channels)),
-        stage(config, {0, 1, false, false}, {0, 1}, nullptr, batch, 1, 1, {}, memory),
-        d(static_cast<std::size_t>(stage.boundary_count())) {
+        stage(config, model::StageParts::one(config, {0, 1, false, false}), {0, 1}, nullptr, batch,
+              1, {}, memory),
+        slot(stage.open(0)) {
     float* weights = stage.weights();
     for (std::int64_t i = 0; i < stage.count(); ++i)
       weights[i] = 0.02F * static_cast<float>((i * 7919) % 17 - 8);
-    float* input = stage.input(0);
+    float* input = stage.input(slot);
     for (std::int64_t i = 0; i < stage.boundary_count(); ++i)
       input[i] = static_cast<float>((i * 104729) % 13 - 6);
     stage.zero_gradients();
@@ -52,7 +53,7 @@ struct OneBlock {
   BatchShape batch = {.batch = 4, .time = 256};
   model::Memory memory;
   model::Stage<float> stage;
-  std::vector<float> d;  // gradient of the output, then of the input
+  int slot;
 };
 
 void report(benchmark::State& state, const OneBlock& block, double passes) {
@@ -66,7 +67,8 @@ void block_forward(benchmark::State& state) {
   OneBlock block(state.range(0));
   for (auto unused : state) {
     (void)unused;
-    benchmark::DoNotOptimize(block.stage.forward(0, {}, 1.0F, model::Stage<float>::Mode::kTrain));
+    benchmark::DoNotOptimize(
+        block.stage.forward(block.slot, {}, 1.0F, model::Stage<float>::Mode::kTrain));
   }
   report(state, block, 1);
 }
@@ -76,9 +78,10 @@ void block_forward_backward(benchmark::State& state) {
   OneBlock block(state.range(0));
   for (auto unused : state) {
     (void)unused;
-    benchmark::DoNotOptimize(block.stage.forward(0, {}, 1.0F, model::Stage<float>::Mode::kTrain));
-    std::fill(block.d.begin(), block.d.end(), 1e-3F);  // backward leaves its result there
-    block.stage.backward(0, {}, block.d.data());
+    benchmark::DoNotOptimize(
+        block.stage.forward(block.slot, {}, 1.0F, model::Stage<float>::Mode::kTrain));
+    std::fill_n(block.stage.output(block.slot), block.stage.boundary_count(), 1e-3F);
+    block.stage.backward(block.slot, {}, model::Stage<float>::Weights::kNow);
   }
   // Backward is twice the products of forward.
   report(state, block, 3);

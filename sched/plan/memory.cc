@@ -94,17 +94,18 @@ std::vector<SavedTensor> layer_saved_tensors(const ModelShape& model, const Acti
   };
   whole("input", model.channels);
   if (shape.recompute == Recompute::kFull) return tensors;
-  whole("norm 1", model.channels);
+  const bool keeps_all = shape.recompute == Recompute::kNone;
+  if (keeps_all) whole("norm 1", model.channels);
   whole("norm 1 statistics", statistics);
   sharded("qkv", (heads + 2 * kv_heads) * model.head_size());
   sharded("attention", heads * model.head_size());
   sharded("attention log-sum", heads);
   whole("middle", model.channels);
-  whole("norm 2", model.channels);
+  if (keeps_all) whole("norm 2", model.channels);
   whole("norm 2 statistics", statistics);
   if (llama) sharded("gate", hidden);
   sharded("up", hidden);
-  sharded("activated", hidden);
+  if (keeps_all) sharded("activated", hidden);
   return tensors;
 }
 

@@ -95,8 +95,10 @@ struct SavedTensor {
 // whole (cut by t under sequence parallelism), attention and MLP are sharded:
 //   GPT-2  T B (4 C + 12 C/t + H/t + 4) elements
 //   Llama  T B (4 C + (2 C + 2 K d + 3 X + H)/t + 2)
-// Selective recomputation has nothing to drop there; full leaves the layer's input. tp must divide
-// heads, key/value heads (or the other way round: one copy each) and hidden units.
+// What the paper's selective recomputation drops, attention's matrices, is never there; selective
+// here drops what can be computed again without a product of matrices: the outputs of the norms and
+// of the activation. Full leaves the layer's input. tp must divide heads, key/value heads (or the
+// other way round: one copy each) and hidden units.
 [[nodiscard]] std::vector<SavedTensor> layer_saved_tensors(const ModelShape& model,
                                                            const ActivationShape& shape,
                                                            int element_bytes);

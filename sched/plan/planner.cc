@@ -5,7 +5,6 @@
 
 #include "sched/base/check.h"
 #include "sched/base/error.h"
-#include "sched/base/partition.h"
 #include "sched/pipeline/simulate.h"
 #include "sched/plan/flops.h"
 
@@ -98,27 +97,6 @@ Pipelined pipelined(const RunShape& run, const PipeSchedule& schedule,
   const double ideal = static_cast<double>(run.microbatches) * run.chunks *
                        (slowest.forward + slowest.backward + slowest.weight);
   return {ideal * (1 + bubble), bubble};
-}
-
-// Layers whose saved tensors a rank holds at the peak, summed over the microbatches in flight;
-// stages may be uneven.
-std::int64_t peak_layers(const RunShape& run, const PipeSchedule& schedule, int rank) {
-  const PipeVerb last = splits_backward(schedule) ? PipeVerb::kWeight : PipeVerb::kBackward;
-  std::int64_t live = 0;
-  std::int64_t peak = 0;
-  for (const PipeAction& action : schedule.actions[static_cast<std::size_t>(rank)]) {
-    const std::int64_t layers = partition(run.model.layers, schedule.stages(), action.stage).count;
-    if (action.verb == PipeVerb::kForward) peak = std::max(peak, live += layers);
-    if (action.verb == last) live -= layers;
-  }
-  return peak;
-}
-
-std::int64_t activation_bytes(const RunShape& run, const PipeSchedule& schedule, int rank) {
-  const ActivationShape shape = {run.microbatch_size(), run.time / run.sizes.cp, run.sizes.tp,
-                                 run.sequence_parallel, run.recompute};
-  return saved_bytes(layer_saved_tensors(run.model, shape, run.precision.parameter)) *
-         peak_layers(run, schedule, rank);
 }
 
 // The rank that needs most, over pipeline ranks; tensor rank 0 has the larger part of every uneven

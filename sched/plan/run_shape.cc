@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sched/base/error.h"
+#include "sched/plan/held.h"
 
 namespace sinew::sched {
 
@@ -82,10 +83,33 @@ std::string refuse_batch(const RunShape& run) {
   return {};
 }
 
+// A loaded schedule is made for one p, v and m.
+std::string refuse_loaded(const RunShape& run) {
+  const PipeSchedule& schedule = *run.loaded;
+  const auto differ = [&](const std::string& what, std::int64_t asked, int has) {
+    return asked == has ? std::string()
+                        : "pipeline schedule '" + schedule.name + "' has " + what + " " +
+                              std::to_string(has) + ", not " + std::to_string(asked) +
+                              "; legal: " + std::to_string(has);
+  };
+  for (const std::string& refusal :
+       {differ("ranks (pp)", run.sizes.pp, schedule.ranks),
+        differ("chunks", run.chunks, schedule.chunks),
+        differ("microbatches", run.microbatches, schedule.microbatches)}) {
+    if (!refusal.empty()) return refusal;
+  }
+  return {};
+}
+
 std::string refuse_pipeline(const RunShape& run) {
-  const PipeAlgorithm& algorithm = find_pipe_algorithm(run.schedule);
-  const std::string refusal = algorithm.refuse(pipe_params(run));
-  if (!refusal.empty()) return "pipeline schedule '" + run.schedule + "' " + refusal;
+  if (run.loaded) {
+    const std::string refusal = refuse_loaded(run);
+    if (!refusal.empty()) return refusal;
+  } else {
+    const PipeAlgorithm& algorithm = find_pipe_algorithm(run.schedule);
+    const std::string refusal = algorithm.refuse(pipe_params(run));
+    if (!refusal.empty()) return "pipeline schedule '" + run.schedule + "' " + refusal;
+  }
   const std::int64_t stages = std::int64_t{run.sizes.pp} * run.chunks;
   if (stages > run.model.layers) {
     return "pp " + std::to_string(run.sizes.pp) + " x " + std::to_string(run.chunks) +
@@ -115,6 +139,29 @@ std::string refuse(const RunShape& run) {
 void validate(const RunShape& run) {
   const std::string refusal = refuse(run);
   if (!refusal.empty()) throw UsageError(refusal);
+}
+
+std::vector<Recompute> RunShape::recompute_kinds() const {
+  if (!recompute_layers.empty()) return recompute_layers;
+  return std::vector(static_cast<std::size_t>(model.layers), recompute);
+}
+
+std::int64_t activation_bytes(const RunShape& run, const PipeSchedule& schedule, int pp_rank) {
+  const std::vector<Recompute> kinds = run.recompute_kinds();
+  const Held held = held_at_most(schedule, pp_rank, kinds);
+  ActivationShape shape = {.batch = run.microbatch_size(),
+                           .time = run.time / run.sizes.cp,
+                           .tp = run.sizes.tp,
+                           .sequence_parallel = run.sequence_parallel,
+                           .recompute = Recompute::kNone};
+  const auto layer_bytes = [&](Recompute kind) {
+    shape.recompute = kind;
+    return saved_bytes(layer_saved_tensors(run.model, shape, run.precision.parameter));
+  };
+  std::int64_t bytes = held.microbatches * layer_bytes(Recompute::kFull);  // an output is an input
+  for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
+    bytes += held.of(kind) * layer_bytes(kind);
+  return bytes;
 }
 
 PipeParams pipe_params(const RunShape& run) { return {run.sizes.pp, run.chunks, run.microbatches}; }

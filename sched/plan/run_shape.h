@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "sched/pipeline/schedule.h"
 #include "sched/plan/grid.h"
@@ -23,15 +25,20 @@ struct RunShape {
   std::int64_t time = 1;          // T, positions of a sequence
   int microbatches = 1;           // per data-parallel replica and step
   std::string schedule = "1f1b";  // a row of the table of pipeline schedules
-  int chunks = 1;                 // v
+  std::optional<PipeSchedule>
+      loaded{};    // a proved one of no table, which `schedule` then only names
+  int chunks = 1;  // v
   Zero zero = Zero::kNone;
   bool sequence_parallel = false;
   Recompute recompute = Recompute::kNone;
+  std::vector<Recompute> recompute_layers{};  // [layers]; empty: all like `recompute`
   Precision precision = kAllF32;
 
   // Sequences of one microbatch on one rank; exact once validated.
   [[nodiscard]] std::int64_t microbatch_size() const { return batch / sizes.dp / microbatches; }
   [[nodiscard]] int world() const { return sizes.tp * sizes.cp * sizes.pp * sizes.dp; }
+  // [layers]
+  [[nodiscard]] std::vector<Recompute> recompute_kinds() const;
   // Ranks over which ZeRO cuts: dp x cp.
   [[nodiscard]] int replicas() const { return sizes.dp * sizes.cp; }
 };
@@ -41,6 +48,11 @@ struct RunShape {
 [[nodiscard]] std::string refuse(const RunShape& run);
 // Throws UsageError with that line.
 void validate(const RunShape& run);
+
+// What a rank's forwards keep for its backwards, at most at once, as model/ keeps it: the saved
+// tensors of the layers that are held, and one output of each stage and microbatch.
+[[nodiscard]] std::int64_t activation_bytes(const RunShape& run, const PipeSchedule& schedule,
+                                            int pp_rank);
 
 [[nodiscard]] PipeParams pipe_params(const RunShape& run);
 // The part of the model on pipeline rank `pp_rank`, tensor rank `tp_rank`.

@@ -58,8 +58,7 @@ class Lister {
   void tensor_axis() {
     const std::int64_t layers = part_.layers * m_;
     layer_sums("layer sums", Phase::kForward, 2 * layers);
-    if (run_.recompute == Recompute::kFull)
-      layer_sums("layer sums again", Phase::kBackward, 2 * layers);
+    layer_sums("layer sums again", Phase::kBackward, 2 * full_layers() * m_);
     layer_sums("layer gradients", Phase::kBackward, 2 * layers);
     const std::int64_t activations = rows_ * run_.model.channels;
     if (part_.has_embedding && run_.sequence_parallel) {
@@ -76,6 +75,18 @@ class Lister {
     } else {
       tensor("head gradient", Pattern::kAllReduce, Phase::kBackward, m_, activations);
     }
+  }
+
+  // Layers of this rank under full recomputation.
+  std::int64_t full_layers() const {
+    const std::vector<Recompute> kinds = run_.recompute_kinds();
+    std::int64_t count = 0;
+    for (const int stage : stages_of(schedule_, pp_rank_)) {
+      const Part part = partition(run_.model.layers, schedule_.stages(), stage);
+      const auto first = kinds.begin() + part.offset;
+      count += std::count(first, first + part.count, Recompute::kFull);
+    }
+    return count;
   }
 
   void context_axis() {

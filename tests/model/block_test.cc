@@ -41,27 +41,30 @@ Result run_block(int tensor_world) {
   test::run_ranks(tensor_world, [&](comm::Communicator& tensor) {
     const Config config = test_config();
     Memory memory;
-    Stage<double> stage(config, {0, 1, false, false}, {tensor.rank(), tensor_world}, &tensor,
-                        kBatch, 1, 1, {}, memory);
+    Stage<double> stage(config, StageParts::one(config, {0, 1, false, false}),
+                        {tensor.rank(), tensor_world}, &tensor, kBatch, 1, {}, memory);
+    const int slot = stage.open(0);
     initialize_weights(3, stage);
     const std::int64_t count = stage.boundary_count();
     const std::vector<double> x = noise(count, 1);
-    std::vector<double> d = noise(count, 2);
-    std::copy(x.begin(), x.end(), stage.input(0));
+    const std::vector<double> d = noise(count, 2);
+    std::copy(x.begin(), x.end(), stage.input(slot));
 
     const auto& counter =
         tensor.counters().collective[static_cast<std::size_t>(sched::Collective::kAllReduce)];
     tensor.reset_counters();
-    static_cast<void>(stage.forward(0, {}, 0, Stage<double>::Mode::kTrain));
+    static_cast<void>(stage.forward(slot, {}, 0, Stage<double>::Mode::kTrain));
     EXPECT_EQ(counter.calls, 2);
     EXPECT_EQ(counter.elements, 2 * count);
     tensor.reset_counters();
-    stage.backward(0, {}, d.data());
+    const std::vector<double> out(stage.output(slot), stage.output(slot) + count);
+    std::copy(d.begin(), d.end(), stage.output(slot));
+    stage.backward(slot, {}, Stage<double>::Weights::kNow);
     EXPECT_EQ(counter.calls, 2);
     EXPECT_EQ(counter.elements, 2 * count);
 
     const std::lock_guard<std::mutex> lock(mutex);
-    const Result own{{stage.output(0), stage.output(0) + count}, d};
+    const Result own{out, {stage.input(slot), stage.input(slot) + count}};
     // Every rank holds the same bits.
     if (!result.out.empty()) {
       EXPECT_EQ(own.out, result.out);

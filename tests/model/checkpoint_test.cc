@@ -243,7 +243,8 @@ TEST(LoadWeights, AcceptsThePrefixAndConvertsAndNamesWhatIsMissing) {
     return directory.write("weights.safetensors", make_safetensors_header(tensors, {}) + data);
   };
   Memory memory;
-  Stage<double> stage(config, {0, 1, true, true}, {}, nullptr, {1, 1}, 1, 1, {}, memory);
+  Stage<double> stage(config, StageParts::one(config, {0, 1, true, true}), {}, nullptr, {1, 1}, 1,
+                      {}, memory);
   for (const char* prefix : {"", "transformer."}) {
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
       std::fill_n(stage.weights(), stage.count(), -1.0);
@@ -258,7 +259,8 @@ TEST(LoadWeights, AcceptsThePrefixAndConvertsAndNamesWhatIsMissing) {
       test::usage_error_of([&] { load_weights(write("", DType::kF32, "h.0.ln_2.bias"), stage); });
   EXPECT_NE(missing.find("no tensor 'h.0.ln_2.bias'"), std::string::npos);
   const Config wider{"test", 1, 1, 8, 3, 2};
-  Stage<double> other(wider, {0, 1, true, true}, {}, nullptr, {1, 1}, 1, 1, {}, memory);
+  Stage<double> other(wider, StageParts::one(wider, {0, 1, true, true}), {}, nullptr, {1, 1}, 1, {},
+                      memory);
   const std::string shape =
       test::usage_error_of([&] { load_weights(write("", DType::kF32, ""), other); });
   EXPECT_NE(shape.find("has shape [3, 4]; the model needs [3, 8]"), std::string::npos);

@@ -37,7 +37,7 @@ TEST(Config, StageParametersAddUpToTheFormulaForEverySplit) {
       for (int stage = 0; stage < pp; ++stage) {
         for (int rank = 0; rank < tp; ++rank) {
           for (const Parameter& p :
-               flat_layout(config, stage_shape(config, pp, stage), {rank, tp}).parameters) {
+               flat_layout(config, {stage_shape(config, pp, stage)}, {rank, tp}).parameters) {
             if (holds_for_all(p, {.tp = rank, .cp = 0, .pp = stage, .dp = 0}))
               count += p.slice.local_count();
           }
@@ -87,11 +87,13 @@ TEST(Plan, EveryFaultIsOneLineThatNamesTheValueAndTheLegalOnes) {
       {"seq", [](auto& o) { o.seq = -1; }, 1, "seq -1; legal values"},
       {"dtype", [](auto& o) { o.dtype = "f16"; }, 1, "dtype 'f16'; legal values: f32, f64"},
       {"schedule", [](auto& o) { o.schedule = "2f2b"; }, 1, "legal values: gpipe, 1f1b"},
-      {"schedule", [](auto& o) { o.schedule = "zb-h1"; }, 1, "legal values: gpipe, 1f1b"},
+      {"chunks", [](auto& o) { o.schedule = "zb-v", o.chunks = 3; }, 1, "2 model chunks"},
+      {"chunks", [](auto& o) { o.chunks = 2; }, 1, "1f1b"},
       {"zero", [](auto& o) { o.zero = 4; }, 1, "zero 4; legal values: 0, 1"},
       {"cp", [](auto& o) { o.cp = 2; }, 2, "cp 2; legal values: 1"},
       {"dropout", [](auto& o) { o.dropout = 0.1; }, 1, "dropout 0.1; legal values: 0"},
-      {"recompute", [](auto& o) { o.recompute = "full"; }, 1, "legal values: none"},
+      {"recompute", [](auto& o) { o.recompute = "all"; }, 1, "none, selective or full"},
+      {"recompute", [](auto& o) { o.recompute = "none,full,none"; }, 1, "3 layers of 4"},
       {"order", [](auto& o) { o.order = "tp,dp,xx"; }, 1, "xx"},
       {"lr", [](auto& o) { o.lr = -1; }, 1, "lr -1; legal values"},
       {"lr", [](auto& o) { o.lr = NAN; }, 1, "lr nan; legal values"},

@@ -151,15 +151,16 @@ TEST(Golden, LogitsAndTheSumOfTokenLossesAgreeTo1e12) {
   const Golden golden;
   const TrainPlan plan = make_plan(golden_options(directory, golden), 1);
   Memory memory;
-  Stage<double> stage(plan.config, {0, 2, true, true}, {}, nullptr, {3, 12}, 1, 1, {}, memory);
+  Stage<double> stage(plan.config, StageParts::one(plan.config, {0, 2, true, true}), {}, nullptr,
+                      {3, 12}, 1, {}, memory);
   for (const Parameter& p : stage.parameters()) {
     const auto values = golden.get<double>("init." + p.name);
     std::copy(values.begin(), values.end(), stage.weights() + p.offset);
   }
   const auto tokens = golden.get<std::int32_t>("tokens");
   const auto targets = golden.get<std::int32_t>("targets");
-  const double loss =
-      stage.forward(0, {tokens.data(), targets.data()}, 0.0, Stage<double>::Mode::kEvaluate);
+  const double loss = stage.forward(stage.open(0), {tokens.data(), targets.data()}, 0.0,
+                                    Stage<double>::Mode::kEvaluate);
   const auto expected = golden.get<double>("logits");
   EXPECT_LE(difference(expected, {stage.logits(), stage.logits() + expected.size()}), 1e-12);
   double sum = 0;

@@ -25,7 +25,7 @@ TEST(Layout, TheRanksThatStandForAParameterHoldEachLogicalElementOnce) {
       for (int stage = 0; stage < pp; ++stage) {
         for (int rank = 0; rank < tp; ++rank) {
           const FlatLayout flat =
-              flat_layout(config, stage_shape(config, pp, stage), {rank, tp}, 4);
+              flat_layout(config, {stage_shape(config, pp, stage)}, {rank, tp}, 4);
           std::vector<bool> used(static_cast<std::size_t>(flat.count), false);
           for (const Parameter& p : flat.parameters) {
             p.slice.for_each_run([&](std::int64_t local, std::int64_t logical, std::int64_t count) {
@@ -53,7 +53,7 @@ TEST(Layout, TheRanksThatStandForAParameterHoldEachLogicalElementOnce) {
 TEST(Layout, TheFusedMatrixIsCutByHeadsWithinEachThird) {
   const Config config = test_config();
   const std::int64_t c = config.channels;
-  const FlatLayout flat = flat_layout(config, {0, 1, true, false}, {1, 4});
+  const FlatLayout flat = flat_layout(config, {{0, 1, true, false}}, {1, 4});
   for (const Parameter& p : flat.parameters) {
     if (p.name != "h.0.attn.c_attn.bias") continue;
     std::vector<std::int64_t> columns;
@@ -70,13 +70,13 @@ TEST(Layout, TheFusedMatrixIsCutByHeadsWithinEachThird) {
 TEST(Layout, UnitsAreTheSameWhateverThePipelineAndMultiplesOfWhatIsAsked) {
   const Config config = test_config();
   for (const std::int64_t multiple : {1, 2, 3, 7}) {
-    const FlatLayout whole = flat_layout(config, {0, 5, true, true}, {1, 3}, multiple);
-    ASSERT_EQ(whole.units.size(), 7U);  // tables, five layers, final norm
+    const FlatLayout whole = flat_layout(config, {{0, 5, true, true}}, {1, 3}, multiple);
+    ASSERT_EQ(whole.units.size(), 8U);  // two tables, five layers, final norm
     for (int pp = 2; pp <= 5; ++pp) {
       std::vector<std::int64_t> counts;
       for (int stage = 0; stage < pp; ++stage) {
         const FlatLayout flat =
-            flat_layout(config, stage_shape(config, pp, stage), {1, 3}, multiple);
+            flat_layout(config, {stage_shape(config, pp, stage)}, {1, 3}, multiple);
         std::int64_t end = 0;
         for (const Unit& unit : flat.units) {
           EXPECT_EQ(unit.begin, end);
@@ -86,8 +86,8 @@ TEST(Layout, UnitsAreTheSameWhateverThePipelineAndMultiplesOfWhatIsAsked) {
         }
         EXPECT_EQ(end, flat.count);
       }
-      ASSERT_EQ(counts.size(), 8U);  // and the second copy of the tied table, last
-      for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(counts[i], whole.units[i].count);
+      ASSERT_EQ(counts.size(), 9U);  // and the second copy of the tied table, last
+      for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(counts[i], whole.units[i].count);
     }
   }
 }

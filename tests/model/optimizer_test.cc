@@ -29,8 +29,10 @@ std::vector<std::string> names() {
 struct Rank {
   Rank(comm::Communicator& world, const sched::PerAxis& sizes, const OptimizerOptions& options)
       : parallel(world, sched::Grid(sizes)),
-        stage(test_config(), stage_shape(test_config(), sizes.pp, parallel.coordinates().pp),
-              {parallel.coordinates().tp, sizes.tp}, parallel.tensor(), {1, 5}, 1,
+        stage(test_config(),
+              StageParts::one(test_config(),
+                              stage_shape(test_config(), sizes.pp, parallel.coordinates().pp)),
+              {parallel.coordinates().tp, sizes.tp}, parallel.tensor(), {1, 5},
               Optimizer<double>::multiple(options.zero, sizes.dp), {}, memory),
         optimizer(stage, parallel, options, names(), {}, memory) {
     initialize_weights(1, stage);

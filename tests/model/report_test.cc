@@ -29,7 +29,15 @@ TEST(Report, PredictionsEqualCountsOnEveryRankOfEveryLayout) {
   base.seq = 8;
   base.threads = 1;
   for (const int world : {1, 2, 3, 4}) {
-    for (const TrainOptions& options : enumerate_layouts(base, world, {3})) {
+    std::vector<TrainOptions> layouts = enumerate_layouts(base, world, {3});
+    for (const char* recompute : {"selective", "full", "full,none,selective"}) {
+      base.recompute = recompute;
+      const std::vector<TrainOptions> all = enumerate_layouts(base, world, {3});
+      layouts.push_back(all.back());
+      layouts.push_back(all[all.size() / 2]);
+    }
+    base.recompute = "none";
+    for (const TrainOptions& options : layouts) {
       run_ranks(world, [&](comm::Communicator& ranks) {
         const TrainPlan plan = make_plan(options, world);
         const auto trainer = Trainer::create(plan, ranks);

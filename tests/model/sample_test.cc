@@ -17,13 +17,14 @@ using test::ScratchDirectory;
 TEST(Decoder, LogitsOfEveryPositionEqualTheForwardPass) {
   const Config config{"test", 3, 4, 24, 37, 9};
   Memory memory;
-  Stage<double> stage(config, {0, 3, true, true}, {}, nullptr, {1, 9}, 1, 1, {}, memory);
+  Stage<double> stage(config, StageParts::one(config, {0, 3, true, true}), {}, nullptr, {1, 9}, 1,
+                      {}, memory);
   initialize_weights(4, stage);
   for (std::int64_t i = 0; i < stage.count(); ++i) stage.weights()[i] *= 10;
   const std::vector<std::int32_t> tokens = {3, 36, 0, 7, 7, 12, 30, 1, 9};
   const std::vector<std::int32_t> none(9, -1);
-  static_cast<void>(
-      stage.forward(0, {tokens.data(), none.data()}, 0, Stage<double>::Mode::kEvaluate));
+  static_cast<void>(stage.forward(stage.open(0), {tokens.data(), none.data()}, 0,
+                                  Stage<double>::Mode::kEvaluate));
   Decoder<double> decoder(config, stage, {});
   for (int round = 0; round < 2; ++round) {  // the second after a clear()
     for (std::size_t t = 0; t < tokens.size(); ++t) {

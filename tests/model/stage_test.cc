@@ -15,6 +15,7 @@ namespace sinew::model {
 namespace {
 
 using Mode = Stage<double>::Mode;
+using Weights = Stage<double>::Weights;
 
 struct Case {
   Config config;
@@ -49,8 +50,9 @@ Sequences sequences(const Case& c) {
 }
 
 Stage<double> make_stage(const Case& c, Memory& memory) {
-  Stage<double> stage(c.config, {0, c.config.layers, true, true}, {}, nullptr, c.batch, 1, 1, {},
-                      memory);
+  Stage<double> stage(c.config, StageParts::one(c.config, {0, c.config.layers, true, true}), {},
+                      nullptr, c.batch, 1, {}, memory);
+  CHECK_EQ(stage.open(0), 0);
   initialize_weights(11, stage);
   // Larger than the initial deviation, and biases that matter.
   const Philox random(12, 2);
@@ -67,7 +69,7 @@ TEST(Stage, GradientsAgreeWithFiniteDifferences) {
     const Sequences s = sequences(c);
     stage.zero_gradients();
     static_cast<void>(stage.forward(0, s.view(), 1, Mode::kTrain));
-    stage.backward(0, s.view(), stage.output_gradient(0));
+    stage.backward(0, s.view(), Weights::kNow);
     stage.fold_tied_gradient();
 
     const std::vector<double> weights(stage.weights(), stage.weights() + stage.count());
@@ -100,7 +102,7 @@ TEST(Stage, PositionsWithoutTargetsAddNeitherLossNorGradient) {
   std::fill(s.targets.begin(), s.targets.end(), -1);
   stage.zero_gradients();
   EXPECT_EQ(stage.forward(0, s.view(), 1, Mode::kTrain), 0);
-  stage.backward(0, s.view(), stage.output_gradient(0));
+  stage.backward(0, s.view(), Weights::kNow);
   stage.fold_tied_gradient();
   for (std::int64_t i = 0; i < stage.count(); ++i) ASSERT_EQ(stage.gradients()[i], 0);
 }
@@ -122,7 +124,8 @@ TEST(Initialize, ValuesDependOnNeitherThreadsNorSlices) {
   const Config config{"test", 2, 4, 64, 101, 9};
   const auto weights_of = [&](TensorRank tensor, int threads) {
     Memory memory;
-    Stage<float> stage(config, {0, 2, true, true}, tensor, nullptr, {1, 1}, 1, 1, {}, memory);
+    Stage<float> stage(config, StageParts::one(config, {0, 2, true, true}), tensor, nullptr, {1, 1},
+                       1, {}, memory);
     initialize_weights(6, stage, {.count = threads});
     std::map<std::string, std::map<std::int64_t, float>> values;
     for (const Parameter& p : stage.parameters()) {

@@ -177,7 +177,7 @@ TEST(PlanPrediction, OneRankTakesItsFlops) {
     const Prediction prediction = predict(run, machine);
     EXPECT_NEAR(prediction.step_s, flops / 1e9, 1e-9);
     EXPECT_EQ(prediction.static_bytes.total(), 16 * parameter_count(run.model));
-    EXPECT_EQ(prediction.activation_bytes, 16 / m * 32 * 4 * 8 * (16 * 64 + 8 + 4));
+    EXPECT_EQ(prediction.activation_bytes, 16 / m * 32 * 4 * (8 * (16 * 64 + 8 + 4) + 64));
     EXPECT_EQ(prediction.sent_bytes, 0);
   }
 }
