@@ -38,6 +38,12 @@ void Tokens::open(std::span<const std::byte> bytes, const std::string& where) {
               static_cast<std::size_t>(std::min<std::int64_t>(size, sizeof header)));
   const std::int32_t magic = header[0];
   if (magic != kMagicU16 && magic != kMagicU32) {
+    if (where.ends_with(".bin")) {
+      throw UsageError(fmt::format(
+          "data '{}': magic {} is no token file's; legal: {} (llm.c, uint16), {} (llm.c, uint32), "
+          "or a text file of another name",
+          where, magic, kMagicU16, kMagicU32));
+    }
     tokens_ = bytes.data();
     count_ = size;
     width_ = 1;
@@ -67,6 +73,18 @@ void Tokens::open(std::span<const std::byte> bytes, const std::string& where) {
 
 std::int64_t Tokens::token_limit() const {
   return width_ == 1 ? 256 : width_ == 2 ? 65536 : std::int64_t{1} << 31;
+}
+
+void Tokens::check(std::int64_t vocabulary) const {
+  if (vocabulary >= token_limit()) return;
+  constexpr std::int64_t kPiece = 1 << 16;
+  std::vector<std::int32_t> piece(static_cast<std::size_t>(std::min(count_, kPiece)));
+  try {
+    for (std::int64_t begin = 0; begin < count_; begin += kPiece)
+      copy(begin, std::min(kPiece, count_ - begin), vocabulary, piece.data());
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
 }
 
 void Tokens::copy(std::int64_t begin, std::int64_t count, std::int64_t vocabulary,

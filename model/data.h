@@ -2,7 +2,7 @@
 //
 // Formats, told apart by their first bytes: llm.c .bin version 1 (magic 20240520, uint16 tokens),
 // llm.c .bin for Llama 3 (magic 20240801, version 7, uint32), and any other file as text of bytes
-// (one token a byte).
+// (one token a byte), except that a file named .bin must have one of the magic numbers.
 //
 // Order: the training part is cut into windows of T + 1 tokens that overlap by one; an epoch visits
 // every window once, in an order that depends on the seed and the epoch only. Sequence number s of
@@ -30,6 +30,9 @@ class Tokens {
   [[nodiscard]] std::string_view format() const { return format_; }
   // The largest vocabulary a token of this width can need: 256, 65536, 2^31.
   [[nodiscard]] std::int64_t token_limit() const;
+  // Throws UsageError naming the first token that is not below `vocabulary`. Reads the whole file
+  // unless its width rules that out.
+  void check(std::int64_t vocabulary) const;
   // target[i] = token begin + i, for begin + count <= size(). Throws Error naming the position when
   // a token is not below `vocabulary`.
   void copy(std::int64_t begin, std::int64_t count, std::int64_t vocabulary,

@@ -46,18 +46,18 @@ void check_counts(const TrainOptions& o) {
   require(o.threads >= 0 && o.threads <= 1024,
           fmt::format("threads {}; legal values: 1 to 1024, 0 to choose", o.threads));
   require(o.save_every >= 0,
-          fmt::format("save_every {}; legal values: 1 and more, 0 for the end only", o.save_every));
+          fmt::format("save-every {}; legal values: 1 and more, 0 for the end only", o.save_every));
   require(o.eval_every >= 0,
-          fmt::format("eval_every {}; legal values: 1 and more, 0 for the end only", o.eval_every));
+          fmt::format("eval-every {}; legal values: 1 and more, 0 for the end only", o.eval_every));
   require(o.eval_windows >= 1,
-          fmt::format("eval_windows {}; legal values: 1 and more", o.eval_windows));
+          fmt::format("eval-windows {}; legal values: 1 and more", o.eval_windows));
 }
 
 // Comparisons with NaN are false, so it passes none of these.
 void check_reals(const TrainOptions& o) {
   require(o.lr >= 0 && std::isfinite(o.lr), fmt::format("lr {}; legal values: 0 and more", o.lr));
   require(o.min_lr <= o.lr,
-          fmt::format("min_lr {} is above lr {}; legal values: 0 to lr, negative for a tenth of it",
+          fmt::format("min-lr {} is above lr {}; legal values: 0 to lr, negative for a tenth of it",
                       o.min_lr, o.lr));
   require(o.beta1 >= 0 && o.beta1 < 1,
           fmt::format("beta1 {}; legal values: 0 to below 1", o.beta1));
@@ -66,9 +66,9 @@ void check_reals(const TrainOptions& o) {
   require(o.eps > 0 && std::isfinite(o.eps), fmt::format("eps {}; legal values: above 0", o.eps));
   require(o.clip >= 0, fmt::format("clip {}; legal values: above 0, or 0 for none", o.clip));
   require(o.weight_decay >= 0 && std::isfinite(o.weight_decay),
-          fmt::format("weight_decay {}; legal values: 0 and more", o.weight_decay));
+          fmt::format("weight-decay {}; legal values: 0 and more", o.weight_decay));
   require(o.validation_fraction >= 0 && o.validation_fraction < 1,
-          fmt::format("validation_fraction {}; legal values: 0 to below 1", o.validation_fraction));
+          fmt::format("validation-fraction {}; legal values: 0 to below 1", o.validation_fraction));
 }
 
 bool is_in_table(const std::string& schedule) {

@@ -18,6 +18,7 @@
 #include "sched/collective/registry.h"
 #include "tools/command.h"
 #include "tools/json_lines.h"
+#include "tools/machine.h"
 #include "tools/session.h"
 #include "tools/table.h"
 
@@ -128,6 +129,25 @@ std::vector<std::string> names_for(const Request& request, const CollectiveShape
     }
   }
   return names;
+}
+
+// Of all ranks on this machine, for the largest case.
+void check_memory(const Request& request, const Options& options, int world) {
+  const std::int64_t largest =
+      *std::max_element(request.sizes_bytes.begin(), request.sizes_bytes.end());
+  double needed = 0;
+  for (const sched::Collective op : request.ops) {
+    for (const DType dtype : request.dtypes) {
+      CollectiveShape shape = {
+          .op = op, .dtype = dtype, .world = world, .inplace = options.inplace};
+      shape.count = bench::count_for_bytes(op, dtype, world, largest);
+      const auto elements = static_cast<double>(shape.input_count()) +
+                            static_cast<double>(shape.inplace ? 0 : shape.output_count());
+      needed = std::max(needed, elements * static_cast<double>(size_of(dtype)));
+    }
+  }
+  if (options.baseline == "mpi") needed *= 2;
+  require_memory(describe_machine(), fmt::format("--bytes {}", options.bytes), needed * world);
 }
 
 struct Row {
@@ -313,6 +333,7 @@ int run_coll(const Options& options) {
       throw UsageError(fmt::format("--root {} is no rank: it must be from 0 to {}", options.root,
                                    communicator->world() - 1));
     }
+    check_memory(request, options, communicator->world());
     for (const sched::Collective op : request.ops) {
       (void)names_for(request, {.op = op, .world = communicator->world(), .root = options.root});
     }

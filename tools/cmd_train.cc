@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "model/data.h"
 #include "model/trainer.h"
@@ -14,6 +15,7 @@
 #include "sched/timeline.h"
 #include "tools/command.h"
 #include "tools/launcher.h"
+#include "tools/run_folder.h"
 #include "tools/session.h"
 #include "tools/table.h"
 #include "tools/train_options.h"
@@ -63,27 +65,43 @@ class Progress {
         first_(steps_done),
         begin_(Clock::now()) {}
 
+  void add(const model::StepMetrics& step, double validation_loss, bool shown) {
+    skipped_last_ = step.skipped;
+    const Clock::time_point now = Clock::now();
+    const bool due = step.step == first_ + 1 || step.step == steps_ || step.step % every_ == 0 ||
+                     now - said_ > kSilenceMax;
+    if (!shown || (!due && validation_loss < 0 && !step.skipped)) return;
+    said_ = now;
+    show(step, validation_loss);
+  }
+
+  // Whether the last step changed nothing because it was not finite.
+  [[nodiscard]] bool skipped_last() const { return skipped_last_; }
+
+ private:
+  static constexpr std::chrono::seconds kSilenceMax{10};
+
   void show(const model::StepMetrics& step, double validation_loss) const {
-    const bool due = step.step == first_ + 1 || step.step == steps_ || step.step % every_ == 0;
-    if (!due && validation_loss < 0 && !step.skipped) return;
     const double taken_s = std::chrono::duration<double>(Clock::now() - begin_).count();
     const double left_s =
         taken_s / static_cast<double>(step.step - first_) * static_cast<double>(steps_ - step.step);
     fmt::print(
         "step {:>5}/{}  loss {:.4f}  norm {:>7.3f}  lr {:.2e}  {:>7.0f} tokens/s  {:>6.0f} "
         "ms{}{}\n",
-        step.step, steps_, step.loss, step.gradient_norm, step.lr, step.tokens_per_s, step.step_ms,
-        step.step < steps_ ? "  left " + format_seconds(left_s) : "",
+        step.step, steps_, std::isnan(step.loss) ? NAN : step.loss,
+        std::isnan(step.gradient_norm) ? NAN : step.gradient_norm, step.lr, step.tokens_per_s,
+        step.step_ms, step.step < steps_ ? "  left " + format_seconds(left_s) : "",
         validation_loss >= 0 ? fmt::format("  validation loss {:.4f}", validation_loss) : "");
     if (step.skipped) fmt::print("  {}\n", step.note);
     std::fflush(stdout);
   }
 
- private:
   std::int64_t steps_;
   std::int64_t every_;
   std::int64_t first_;
   Clock::time_point begin_;
+  Clock::time_point said_ = begin_;
+  bool skipped_last_ = false;
 };
 
 void print_summary(const model::Summary& summary) {
@@ -122,6 +140,7 @@ int run_train(const Options& options) {
       {.transport = options.transport, .timeout_s = options.timeout_s});
   const bool first_rank = world->rank() == 0;
   model::TrainPlan plan;
+  std::optional<RunFolder> folder;
   agree(*world, [&] {
     if (options.train.data.empty())
       throw UsageError("--data is missing: name a text file or a .bin file of tokens");
@@ -130,19 +149,30 @@ int run_train(const Options& options) {
     const model::Tokens tokens(plan.options.data);
     const model::Dataset dataset(tokens, plan.options.seq, plan.config.vocabulary,
                                  plan.options.seed, plan.options.validation_fraction);
+    if (first_rank) {
+      tokens.check(plan.config.vocabulary);
+      folder.emplace(plan.options.out, plan.options.resume);
+    }
   });
   const std::unique_ptr<model::Trainer> trainer = model::Trainer::create(plan, *world);
   if (first_rank) print_header(plan, *world);
 
-  const Progress progress(plan, options.log_every, trainer->steps_done());
+  if (first_rank && trainer->steps_done() >= plan.options.steps && plan.options.steps > 0) {
+    fmt::print("nothing to train: the checkpoint is at step {} and --steps is {}\n",
+               trainer->steps_done(), plan.options.steps);
+  }
+  Progress progress(plan, options.log_every, trainer->steps_done());
   const model::Summary summary = model::run_training(
       *trainer, plan, *world, [&](const model::StepMetrics& step, double validation_loss) {
-        if (first_rank) progress.show(step, validation_loss);
+        progress.add(step, validation_loss, first_rank);
       });
   const sched::Timeline timeline = trainer->timeline();
   if (first_rank) {
     if (plan.options.pp > 1) fmt::print("\n{}", sched::draw_text(timeline));
     print_summary(summary);
+  }
+  if (progress.skipped_last()) {
+    throw Error("the last step was skipped since it was not finite: a lower --lr or --clip helps");
   }
   return 0;
 }

@@ -1,5 +1,6 @@
 #include "tools/machine.h"
 
+#include <fmt/format.h>
 #include <hwloc.h>
 #include <sched.h>
 #include <sys/statvfs.h>
@@ -14,6 +15,9 @@
 #include <map>
 #include <memory>
 #include <sstream>
+
+#include "sched/base/error.h"
+#include "sched/base/units.h"
 
 namespace sinew::tools {
 namespace {
@@ -120,6 +124,16 @@ int concurrent_ranks(const Machine& machine) {
   if (machine.cgroup_cores > 0)
     cores = std::min(cores, static_cast<int>(std::ceil(machine.cgroup_cores)));
   return std::max(1, cores);
+}
+
+void require_memory(const Machine& machine, const std::string& what, double needed_bytes) {
+  std::int64_t limit = machine.memory_bytes;
+  if (machine.cgroup_memory_bytes > 0) limit = std::min(limit, machine.cgroup_memory_bytes);
+  if (limit <= 0 || needed_bytes <= static_cast<double>(limit)) return;
+  const double shown = std::min(needed_bytes, 9e18);
+  throw UsageError(fmt::format("{} needs {} for all ranks: this machine has {}", what,
+                               format_bytes(static_cast<std::int64_t>(shown)),
+                               format_bytes(limit)));
 }
 
 double copy_bandwidth(std::int64_t size_bytes, int repetitions) {

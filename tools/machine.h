@@ -39,6 +39,10 @@ struct Machine {
 // least 1.
 [[nodiscard]] int concurrent_ranks(const Machine& machine);
 
+// Throws UsageError when `needed_bytes`, of all ranks together, is more than this machine or its
+// control group has; `what` names the option and its value.
+void require_memory(const Machine& machine, const std::string& what, double needed_bytes);
+
 // Bytes per second that one thread copies (read plus written) between two buffers of size_bytes
 // each; the best of `repetitions`. Two buffers larger than the last cache measure memory.
 [[nodiscard]] double copy_bandwidth(std::int64_t size_bytes, int repetitions);

@@ -1,10 +1,16 @@
 // sinew: the command line. `sinew SUBCOMMAND --help` says what each takes. Bad input ends every
 // rank with exit code 2 and one line in total; a failure at run time ends them with exit code 1.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -87,19 +93,36 @@ int run_command(const Launcher& launcher, const std::vector<std::string>& argume
   return run();
 }
 
+// Standard streams that the caller closed become ones that refuse every byte: the next file opened
+// would take their number, and tables would be printed into it.
+void occupy_standard_streams() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(descriptor, F_GETFD) >= 0) continue;
+    const int opened = open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    if (opened != descriptor) std::_Exit(1);
+  }
+}
+
 int run_main(int argc, char** argv) {
+  occupy_standard_streams();
   const Launcher launcher = launcher_of_environment();
   try {
     const int code = run_command(launcher, std::vector<std::string>(argv + 1, argv + argc));
-    return std::fflush(stdout) == 0 ? code : 1;
+    if (std::fflush(stdout) != 0) {
+      throw Error(fmt::format("standard output cannot be written: {}", std::strerror(errno)));
+    }
+    return code;
   } catch (const UsageError& error) {
     exit_together(launcher.rank, fmt::format("sinew: {}", error.what()), error.exit_code());
   } catch (const comm::Error& error) {
     const std::string line = fmt::format("sinew: {}", error.what());
     if (error.cause() == comm::Cause::kPoisoned) exit_after_others(line, error.exit_code());
     exit_alone(line, error.exit_code());
+  } catch (const std::bad_alloc&) {
+    exit_together(launcher.rank, "sinew: out of memory", 1);
   } catch (const std::exception& error) {
-    exit_alone(fmt::format("sinew: {}", error.what()), 1);
+    // Often all ranks have the same to say, such as a full disk.
+    exit_together(launcher.rank, fmt::format("sinew: {}", error.what()), 1);
   }
 }
 

@@ -1,6 +1,8 @@
 // Bad input ends with exit code 2 and exactly one line on standard error, and nothing hangs.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -66,10 +68,25 @@ const std::vector<Bad> kBad = {
     {"sample --checkpoint /no/such/folder", {"/no/such/folder"}},
 };
 
+// A token file with one token beyond a vocabulary of bytes, where few steps come by.
+std::string outside(const TestFolder& folder) {
+  constexpr std::int32_t kTokens = 2000;
+  std::string text(1024, '\0');
+  const std::int32_t header[] = {20240520, 1, kTokens};
+  std::memcpy(text.data(), header, sizeof header);
+  for (std::int32_t i = 0; i < kTokens; ++i) {
+    const std::uint16_t token = i == 1500 ? 999 : static_cast<std::uint16_t>(i % 256);
+    text.append(reinterpret_cast<const char*>(&token), sizeof token);
+  }
+  return folder.write("outside.bin", text);
+}
+
 // What a run finds out once the ranks have met; one rank meets itself fastest.
 std::vector<Bad> bad_runs(const TestFolder& folder) {
   const std::string empty = folder.write("empty.txt", "");
   const std::string brief = folder.write("brief.txt", "too short");
+  const std::string unknown = folder.write("unknown.bin", std::string(4000, '7'));
+  folder.write("run/latest", "step-00000001");
   folder.write("broken/step-00000001/state.json", "{");
   folder.write("broken/step-00000001/model.safetensors", "12345678901234567890");
   folder.write("broken/step-00000001/optimizer.safetensors", "");
@@ -78,6 +95,11 @@ std::vector<Bad> bad_runs(const TestFolder& folder) {
       {"train --data /no/such/file", {"/no/such/file"}},
       {"train --data " + empty, {empty, "empty"}},
       {"train --data " + brief, {"9 tokens", "257"}},
+      {"train --data " + unknown, {unknown, "20240520"}},
+      {"train --seq 16 --data " + outside(folder), {"token 999", "position 1500", "256"}},
+      {train("--out " + folder.path("run")), {"holds the checkpoints", "--resume"}},
+      {train("--out " + brief), {brief, "folder"}},
+      {train("--validation-fraction 2"), {"validation-fraction 2", "below 1"}},
       {train("--model nope"), {"'nope'", "byte-small"}},
       {train("--microbatches 3"), {"3 microbatches", "1, 2, 4, 8"}},
       {train("--resume " + folder.path("broken")), {"broken"}},
@@ -91,6 +113,11 @@ std::vector<Bad> bad_runs(const TestFolder& folder) {
 const std::vector<std::pair<int, Bad>> kBadTogether = {
     {2, {"topo --jsn x", {"'--jsn'"}}},
     {3, {"coll --op reduce_scatter --algo halving", {"halving", "world 3", "power of two"}}},
+    {2, {"coll --bytes 1T", {"--bytes 1T", "this machine has"}}},
+    {2, {"coll --bytes 8 --json /no/such/folder/x", {"/no/such/folder/x", "existing folder"}}},
+    {2, {"coll --op broadcast --root 2", {"--root 2", "0 to 1"}}},
+    {2, {"coll --dtype f32,", {"''", "bf16"}}},
+    {2, {train("--out /proc/x"), {"--out", "/proc/x", "name a folder"}}},
     {2, {"coll --transport nope", {"'nope'", "shm"}}},
     {4, {train("--tp 3"), {"tp 3", "4"}}},
     {3, {train("--tp 3"), {"tp 3", "heads", "1, 2, 4"}}},

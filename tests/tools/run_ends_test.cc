@@ -1,0 +1,89 @@
+// How runs end when something fails on their way: one line, exit code 1, and nothing lost.
+#include <gtest/gtest.h>
+
+#include "tests/tools/json_text.h"
+#include "tests/tools/process.h"
+
+namespace sinew::test {
+namespace {
+
+const std::string kSinew = SINEW_BINARY_DIR "/sinew";
+
+std::string text_of(int lines) {
+  std::string text;
+  for (int i = 0; i < lines; ++i) text += "the quick brown fox jumps over the lazy dog\n";
+  return text;
+}
+
+TEST(RunEnds, ClosedStandardOutputIsAnErrorAndNotTheNextFile) {
+  const TestFolder folder;
+  const Outcome outcome = run_process(
+      {"bash", "-c", "exec " + kSinew + " explain --list --json " + folder.path("list") + " >&-"},
+      10000);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
+  EXPECT_EQ(folder.read("list").find("operation "), std::string::npos) << folder.read("list");
+}
+
+TEST(RunEnds, FullStandardOutputIsOneLine) {
+  const Outcome outcome =
+      run_process({"bash", "-c", "exec " + kSinew + " explain --list > /dev/full"}, 10000);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
+}
+
+TEST(RunEnds, FullRecordFileIsOneLine) {
+  const Outcome outcome = run_sinew_ranks(2, "coll --bytes 8 --budget-ms 0.1 --json /dev/full");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
+}
+
+TEST(RunEnds, DivergedTrainingSaysSoAndWritesNoNan) {
+  const TestFolder folder;
+  const std::string data = folder.write("text.txt", text_of(100));
+  const Outcome outcome =
+      run_sinew_ranks(2,
+                      "train --model byte-tiny --seq 16 --steps 4 --lr 1e30 --eval-windows 2 "
+                      "--data " +
+                          data + " --out " + folder.path("run"));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
+  EXPECT_NE(outcome.err.find("--lr"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.out.find("-nan"), std::string::npos) << outcome.out;
+  for (const nlohmann::json& step : json_lines(folder.read("run/metrics.jsonl")))
+    EXPECT_TRUE(step.contains("loss"));
+}
+
+TEST(RunEnds, SecondRunInTheSameFolderIsRefusedAndTheFirstGoesOn) {
+  const TestFolder folder;
+  const std::string train = kSinew + " train --model byte-tiny --seq 16 --eval-windows 2 --data " +
+                            folder.write("text.txt", text_of(100)) + " --out " + folder.path("run");
+  // The second starts when the first has written its first step, and ends it afterwards.
+  const Outcome outcome = run_process(
+      {"bash", "-c",
+       train +
+           " --steps 100000 >/dev/null & first=$!; "
+           "until [ -s " +
+           folder.path("run/metrics.jsonl") + " ]; do :; done; " + train +
+           " --steps 1; code=$?; kill -0 $first && kill $first; wait $first; exit $code"},
+      20000);
+  EXPECT_FALSE(outcome.timed_out);
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("another run"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+}
+
+TEST(RunEnds, CheckpointsOfAnEarlierRunAreKept) {
+  const TestFolder folder;
+  const std::string train = "train --model byte-tiny --seq 16 --eval-windows 2 --data " +
+                            folder.write("text.txt", text_of(100)) + " --out " + folder.path("run");
+  ASSERT_EQ(run_sinew(train + " --steps 2").exit_code, 0);
+  const std::string before = folder.read("run/metrics.jsonl");
+  EXPECT_EQ(run_sinew(train + " --steps 1").exit_code, 2);
+  EXPECT_EQ(folder.read("run/metrics.jsonl"), before);
+  EXPECT_EQ(run_sinew(train + " --steps 3 --resume " + folder.path("run")).exit_code, 0);
+  EXPECT_EQ(json_lines(folder.read("run/metrics.jsonl")).size(), 3U);
+}
+
+}  // namespace
+}  // namespace sinew::test

@@ -1,0 +1,60 @@
+#include "tools/run_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "sched/base/error.h"
+
+namespace sinew::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw UsageError(
+      fmt::format("--out '{}' cannot be written: {}; name a folder to write into", path, why));
+}
+
+bool goes_on(const std::string& resume, const std::string& path) {
+  if (resume.empty()) return false;
+  std::error_code ignored;
+  const fs::path here = fs::weakly_canonical(path, ignored);
+  const fs::path from = fs::weakly_canonical(resume, ignored);
+  return from == here || from.parent_path() == here;
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const std::string& path, const std::string& resume) {
+  if (path.empty()) return;
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) refuse(path, error.message());
+  if (!fs::is_directory(path, error)) refuse(path, "it is no folder");
+  if (access(path.c_str(), W_OK | X_OK) != 0) refuse(path, std::strerror(errno));
+  if (fs::exists(fs::path(path) / "latest", error) && !goes_on(resume, path)) {
+    throw UsageError(fmt::format(
+        "--out '{}' holds the checkpoints of a run: go on with --resume {}, or name another folder",
+        path, path));
+  }
+  descriptor_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0) refuse(path, std::strerror(errno));
+  // File systems without locks let two runs pass; nothing else depends on it.
+  if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(descriptor_);
+    throw UsageError(
+        fmt::format("--out '{}' is being written by another run: name another folder", path));
+  }
+}
+
+RunFolder::~RunFolder() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+}  // namespace sinew::tools
