@@ -81,13 +81,20 @@ Engine::Engine(Parts parts, Options options)
 void Engine::find_direct() {
   bool known = auto_by_default_;
   std::fill(std::begin(direct_), std::end(direct_), kNoAlgorithm);
+  std::fill(std::begin(symmetric_), std::end(symmetric_), kNoAlgorithm);
   const auto rows = sched::algorithms();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     known |= rows[i].name == options_.algorithm;
     const std::string_view direct =
         rows[i].op == sched::Collective::kAllReduce ? "one_shot" : "direct";
-    if (rows[i].name == direct)
-      direct_[static_cast<std::size_t>(rows[i].op)] = static_cast<std::uint8_t>(i);
+    const auto op = static_cast<std::size_t>(rows[i].op);
+    if (rows[i].name == direct) direct_[op] = static_cast<std::uint8_t>(i);
+    const bool moves_symmetric = rows[i].op == sched::Collective::kReduceScatter ||
+                                 rows[i].op == sched::Collective::kAllGather;
+    if (rows[i].name == (rows[i].op == sched::Collective::kAllReduce ? "two_shot" : "direct") &&
+        (moves_symmetric || rows[i].op == sched::Collective::kAllReduce)) {
+      symmetric_[op] = static_cast<std::uint8_t>(i);
+    }
   }
   if (!known) {
     throw UsageError(
@@ -118,7 +125,11 @@ void Engine::run(const Ask& ask, std::string_view algorithm) {
   Counter& counter = counters_.collective[static_cast<std::size_t>(ask.op)];
   if (!is_small(ask, call.algorithm)) {
     const Timed timed(counter);
-    run_schedule_of(call, ask);
+    if (may_be_symmetric(ask, call.algorithm)) {
+      run_symmetric(call, ask);
+    } else {
+      wait(begin(call, plans_->get(call.algorithm, call.root), ask));
+    }
   } else if (counter.calls % kTimeOneOf == kTimeOneOf - 1) {
     // A clock read costs as much as a quarter of such a call, so only some are timed, each for all
     // since.
@@ -127,12 +138,6 @@ void Engine::run(const Ask& ask, std::string_view algorithm) {
   } else {
     run_small(call, ask);
   }
-}
-
-void Engine::run_schedule_of(const CallInfo& call, const Ask& ask) {
-  Operation& operation = begin(call, plans_->get(call.algorithm, call.root), ask);
-  wait(Pending{.operation = &operation});
-  block_->roster->end(operation.number);
 }
 
 Operation& Engine::start(const Ask& ask, std::string_view algorithm) {
@@ -155,9 +160,7 @@ void Engine::run_schedule(const sched::Schedule& schedule, const Ask& ask) {
   call.tag = static_cast<std::uint16_t>(std::hash<std::string>{}(text));
   call.count = ask.count;
   const Timed timed(counters_.collective[static_cast<std::size_t>(ask.op)]);
-  Operation& operation = begin(call, *plan, ask);
-  wait(Pending{.operation = &operation});
-  block_->roster->end(operation.number);
+  wait(begin(call, *plan, ask));
 }
 
 Plan Engine::prove_and_compile(const sched::Schedule& schedule) const {
@@ -218,13 +221,14 @@ std::uint8_t Engine::algorithm_of(const Ask& ask, std::string_view name) {
   return last.index;
 }
 
-Operation& Engine::begin(const CallInfo& call, const Plan& plan, const Ask& ask) {
+Operation& Engine::begin(const CallInfo& call, const Plan& plan, const Ask& ask,
+                         std::uint64_t flag) {
   int channel = 0;
   if (call.form == Form::kStarted) channel = 1 + static_cast<int>(started_++ % (kChannels - 1));
   Operation& operation = *operations_[static_cast<std::size_t>(channel)];
   if (operation.running) wait(Pending{.operation = &operation});
   operation.call = call;
-  const std::uint64_t flag = announce(call);
+  if (flag == 0) flag = announce(call);
   operation.number = calls_;
   operation.work = {.plan = &plan,
                     .input = ask.input,
@@ -411,13 +415,22 @@ void Engine::raise_fault() {
     fault = operation->execution.fault();
     // Call numbers in messages are the low half of the real ones.
     const std::uint64_t number = (operation->number & ~0xffffffffULL) | number_in(fault.found_flag);
+    if (fault.kind == Fault::Kind::kUnreadable) break;
     theirs = block_->roster->call_of(fault.peer, number);
     if (theirs && number != operation->number) {
       raise_mismatch(pending, fault.peer,
                      fmt::format("{} as its call {}", describe(*theirs), number));
     }
   }
+  if (fault.kind == Fault::Kind::kUnreadable) raise_unreadable(fault.peer);
   raise_mismatch(pending, fault.peer, theirs ? describe(*theirs) : "something else, now or before");
+}
+
+void Engine::raise_unreadable(int peer) {
+  raise(Cause::kTransport, peer,
+        fmt::format("the symmetric memory that {} uses is not mapped here: it was freed on this "
+                    "rank first",
+                    block_->roster->name_of(peer)));
 }
 
 // The message that did not fit may come from a later call than the one in which the ranks parted.

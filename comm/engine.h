@@ -98,7 +98,7 @@ class Engine {
   void run(const Ask& ask, std::string_view algorithm);
   [[nodiscard]] Operation& start(const Ask& ask, std::string_view algorithm);
   void run_schedule(const sched::Schedule& schedule, const Ask& ask);
-  void wait(Operation& operation);  // of a started one
+  void wait(Operation& operation);
   [[nodiscard]] bool test(Operation& operation);
 
   void send(const void* data, std::int64_t count, DType dtype, int peer, int tag);
@@ -151,8 +151,15 @@ class Engine {
   [[nodiscard]] std::uint8_t algorithm_of(const Ask& ask, std::string_view name);
   [[nodiscard]] bool is_small(const Ask& ask, std::uint8_t algorithm) const;
   void run_small(const CallInfo& call, const Ask& ask);
-  void run_schedule_of(const CallInfo& call, const Ask& ask);
+  [[nodiscard]] bool may_be_symmetric(const Ask& ask, std::uint8_t algorithm) const;
+  void run_symmetric(const CallInfo& call, const Ask& ask);
+  [[nodiscard]] std::int64_t move_symmetric(const Ask& ask);
+  void reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t size, bool streams);
+  void spread(const std::byte* data, std::int64_t offset, std::int64_t size, bool streams);
+  [[nodiscard]] const std::byte* mapped(int peer, Regions::Place place, std::int64_t size);
   void combine_boxes(const Ask& ask);
+  void open_box(SmallCall& small, std::uint64_t flag, const void* payload, std::int64_t size);
+  void hear_all(SmallCall& small);
   void await_box(SmallCall& small, int peer);
   // Numbers the call, puts it on the roster and returns the flag of its messages.
   std::uint64_t announce(const CallInfo& call) {
@@ -162,7 +169,9 @@ class Engine {
     block_->roster->begin(++calls_, packed, call.count, signature);
     return flag_of(calls_, history_);
   }
-  [[nodiscard]] Operation& begin(const CallInfo& call, const Plan& plan, const Ask& ask);
+  // flag: of a call that was announced already; 0: it is announced now.
+  [[nodiscard]] Operation& begin(const CallInfo& call, const Plan& plan, const Ask& ask,
+                                 std::uint64_t flag = 0);
   void complete(Operation& operation);
   void count_call(const Ask& ask, std::int64_t sent_bytes);
   [[nodiscard]] Transfer make_transfer(std::int64_t count, DType dtype, int peer, int tag) const;
@@ -179,6 +188,7 @@ class Engine {
   void raise_if_poisoned();
   [[noreturn]] void raise(Cause cause, int peer, const std::string& what);
   [[noreturn]] void raise_fault();
+  [[noreturn]] void raise_unreadable(int peer);
   [[noreturn]] void raise_mismatch(const Pending& pending, int peer, const std::string& theirs);
   [[noreturn]] void raise_timeout(const Pending& pending);
   [[nodiscard]] std::string words(const Pending& pending) const;
@@ -204,10 +214,13 @@ class Engine {
     int root = -1;
     std::uint8_t index = 0;
   };
-  Named named_[sched::kCollectiveCount];          // the last forced algorithm of each operation
-  std::uint8_t direct_[sched::kCollectiveCount];  // what small calls do
+  Named named_[sched::kCollectiveCount];             // the last forced algorithm of each operation
+  std::uint8_t direct_[sched::kCollectiveCount];     // what small calls do
+  std::uint8_t symmetric_[sched::kCollectiveCount];  // what calls on symmetric memory do
   bool auto_by_default_ = true;
-  std::vector<const void*> sources_;                    // [world]
+  std::vector<const void*> sources_;  // [world]
+  std::vector<std::byte*> targets_;   // [world], of a call on symmetric memory
+  std::vector<std::byte> tile_;
   std::vector<std::unique_ptr<Operation>> operations_;  // [kChannels]
   int running_ = 0;
   std::uint64_t calls_ = 0;

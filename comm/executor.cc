@@ -230,6 +230,10 @@ bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t
       fail(Fault::Kind::kForeignMessage, step.peer, message.flag);
       return false;
     }
+    if (message.data == nullptr) {
+      fail(Fault::Kind::kUnreadable, step.peer, message.flag);
+      return false;
+    }
     const std::int64_t size = std::min(message.size_bytes - state.used, until - state.done);
     if (size > 0) consume(step, state, message, size);
     moved = true;
@@ -248,7 +252,6 @@ bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t
 void Execution::consume(const PlanStep& step, State& state, const Message& message,
                         std::int64_t size) {
   std::byte* target = state.target + state.done;
-  CHECK(message.data != nullptr);
   const std::byte* data = message.data + state.used;
   if (step.verb == PlanVerb::kReceive) {
     copy(step, target, data, size);
@@ -302,6 +305,10 @@ std::int64_t Execution::gather_sources(const PlanStep& step, const State& state,
       return -1;
     if (message.flag != work_.flag) {
       fail(Fault::Kind::kForeignMessage, operand.peer, message.flag);
+      return -1;
+    }
+    if (message.data == nullptr) {
+      fail(Fault::Kind::kUnreadable, operand.peer, message.flag);
       return -1;
     }
     at.available = message.size_bytes - at.used;

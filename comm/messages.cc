@@ -91,6 +91,11 @@ bool Messages::advance_receive(Transfer& transfer) {
       failed_ = &transfer;
       return false;
     }
+    if (message.data == nullptr) {
+      fault_ = {Fault::Kind::kUnreadable, transfer.peer, message.flag};
+      failed_ = &transfer;
+      return false;
+    }
     CHECK_LE(transfer.moved + message.size_bytes, transfer.size);
     if (message.size_bytes > 0) {
       kernels::copy(transfer.target + transfer.moved, message.data, message.size_bytes);

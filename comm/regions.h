@@ -30,6 +30,9 @@ class Regions {
   // 1, 2, ... : this rank's part of a new region's key.
   [[nodiscard]] std::uint64_t next_number() { return ++numbers_; }
   [[nodiscard]] bool empty() const { return regions_.empty(); }
+  // Whether any was ever added: unlike empty(), alike on all ranks, since they add together but may
+  // remove at different times.
+  [[nodiscard]] bool ever_used() const { return numbers_ > 0; }
   // Whether [data, data + size_bytes) is this rank's part of a region that peer_origin maps.
   [[nodiscard]] Place find(const std::byte* data, std::int64_t size_bytes, int peer_origin) const;
   // Where peer_origin's [offset, offset + size_bytes) is mapped here; null when it is not.

@@ -79,25 +79,33 @@ bool Engine::is_small(const Ask& ask, std::uint8_t algorithm) const {
 void Engine::run_small(const CallInfo& call, const Ask& ask) {
   const std::uint64_t flag = announce(call);
   SmallCall small{.call = call, .number = calls_, .boxes = boxes_.get()};
-  Roster& roster = *block_->roster;
-  if (!boxes_->free_to_write()) wait(Pending{.small = &small});
   const Share share = share_of(ask, rank_, world_);
-  boxes_->open(flag, share.data, share.size);
-  small.opened = true;
-  for (int peer = 0; peer < world_; ++peer) {
-    if (peer != rank_) roster.doorbell(peer).ring();
-  }
+  open_box(small, flag, share.data, share.size);
   if (hears_all(ask, rank_)) {
-    for (int peer = 0; peer < world_; ++peer) {
-      if (peer != rank_) await_box(small, peer);
-    }
-    boxes_->all_began();
+    hear_all(small);
   } else if (rank_ != ask.root && ask.op == Collective::kBroadcast) {
     await_box(small, ask.root);
   }
   if (ask.count > 0) combine_boxes(ask);
-  roster.end(small.number);
+  block_->roster->end(small.number);
   count_call(ask, sent_bytes(ask, share, world_));
+}
+
+void Engine::open_box(SmallCall& small, std::uint64_t flag, const void* payload,
+                      std::int64_t size) {
+  if (!boxes_->free_to_write()) wait(Pending{.small = &small});
+  boxes_->open(flag, payload, size);
+  small.opened = true;
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer != rank_) block_->roster->doorbell(peer).ring();
+  }
+}
+
+void Engine::hear_all(SmallCall& small) {
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer != rank_) await_box(small, peer);
+  }
+  boxes_->all_began();
 }
 
 void Engine::await_box(SmallCall& small, int peer) {

@@ -21,6 +21,9 @@ TEST(Exchange, MessagesArriveWholeInAnyOrderOfTags) { on_worlds(check_messages);
 TEST(Exchange, MessagesToTheOwnRankArriveInOrder) { on_worlds(check_self_messages); }
 TEST(Exchange, SplitGroupsByColorAndOrdersByKey) { on_worlds(check_split); }
 TEST(Exchange, SymmetricBuffersGiveTheSameResults) { on_worlds(check_symmetric); }
+TEST(Exchange, CallsOnSymmetricMemoryGiveTheBitsOfTheirSchedule) {
+  on_worlds(check_symmetric_bits);
+}
 TEST(Exchange, CallsInFlightDoNotMix) { on_worlds(check_several_in_flight); }
 
 }  // namespace

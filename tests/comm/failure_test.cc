@@ -233,6 +233,30 @@ TEST(Failure, AKilledRankIsNoticedAndLeavesNothingBehind) {
   EXPECT_EQ(shared_files(), before);
 }
 
+// The peer still names its part of a block that this rank no longer maps.
+TEST(Failure, SymmetricMemoryFreedTooEarlyIsAnErrorOnEveryRank) {
+  const auto outcomes = run_processes(2, [&](Bootstrap& bootstrap) -> std::string {
+    const auto c = Communicator::from_bootstrap(bootstrap, {.timeout_s = 30});
+    constexpr std::int64_t kCount = 200'000;
+    Symmetric memory = c->allocate(kCount * sizeof(float));
+    void* data = memory.get();
+    std::vector<float> plain(kCount);
+    if (c->rank() == 1) {
+      memory.reset();
+      data = plain.data();
+    }
+    c->all_reduce(data, data, kCount, DType::kF32, ReduceOp::kSum);
+    c->barrier();
+    return "noticed nothing";
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(outcome.threw) << outcome.text;
+    EXPECT_NE(outcome.text.find("rank 1: the symmetric memory that rank 0 uses is not mapped here"),
+              std::string::npos)
+        << outcome.text;
+  }
+}
+
 TEST(Failure, ARankThatEndsEarlyIsNoticed) {
   const auto start = steady_clock::now();
   const auto outcomes = run_processes(3, [&](Bootstrap& bootstrap) -> std::string {

@@ -19,6 +19,9 @@ TEST(ExchangeMpi, SplitGroupsByColorAndOrdersByKey) {
 TEST(ExchangeMpi, SymmetricBuffersGiveTheSameResults) {
   EXPECT_EQ(check_symmetric(*Communicator::from_mpi({})), "");
 }
+TEST(ExchangeMpi, CallsOnSymmetricMemoryGiveTheBitsOfTheirSchedule) {
+  EXPECT_EQ(check_symmetric_bits(*Communicator::from_mpi({})), "");
+}
 TEST(ExchangeMpi, CallsInFlightDoNotMix) {
   EXPECT_EQ(check_several_in_flight(*Communicator::from_mpi({})), "");
 }

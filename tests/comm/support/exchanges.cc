@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <vector>
@@ -160,6 +162,78 @@ std::string check_symmetric(Communicator& communicator) {
     input.reset();
   }
   communicator.barrier();
+  return {};
+}
+
+namespace {
+
+// Values whose sum depends on the order of the additions.
+void fill_uneven(float* data, std::int64_t count, int rank) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto mixed =
+        static_cast<std::uint32_t>(i * 2654435761U + static_cast<unsigned>(rank) * 97U);
+    data[i] =
+        std::ldexp(1.0F + static_cast<float>(mixed % 1000) / 1000.0F, static_cast<int>(mixed % 21));
+  }
+}
+
+struct FloatBuffers {
+  float* input;
+  float* output;
+};
+
+void call_on(Communicator& communicator, sched::Collective op, const FloatBuffers& buffers,
+             std::int64_t count, ReduceOp reduce) {
+  const Call call{.algorithm = op == sched::Collective::kAllReduce ? "two_shot" : "direct"};
+  if (op == sched::Collective::kAllReduce) {
+    communicator.all_reduce(buffers.input, buffers.output, count, DType::kF32, reduce, call);
+  } else if (op == sched::Collective::kReduceScatter) {
+    communicator.reduce_scatter(buffers.input, buffers.output, count, DType::kF32, reduce, call);
+  } else {
+    communicator.all_gather(buffers.input, buffers.output, count, DType::kF32, call);
+  }
+}
+
+}  // namespace
+
+std::string check_symmetric_bits(Communicator& communicator) {
+  using sched::Collective;
+  const int rank = communicator.rank();
+  const int world = communicator.world();
+  const std::int64_t most = 120'000;
+  const auto room = static_cast<std::size_t>(most * world);
+  const Symmetric first = communicator.allocate(room * sizeof(float));
+  const Symmetric second = communicator.allocate(room * sizeof(float));
+  std::vector<float> plain_input(room);
+  std::vector<float> plain_output(room);
+  const FloatBuffers plain{plain_input.data(), plain_output.data()};
+  const FloatBuffers symmetric{reinterpret_cast<float*>(first.get()),
+                               reinterpret_cast<float*>(second.get())};
+  for (const Collective op :
+       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
+    for (const ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kAvg}) {
+      for (const std::int64_t count : {std::int64_t{world}, std::int64_t{5003}, most}) {
+        const std::int64_t inputs = op == Collective::kReduceScatter ? count * world : count;
+        const std::int64_t outputs = op == Collective::kAllGather ? count * world : count;
+        const std::int64_t own_input = op == Collective::kAllGather ? rank * count : 0;
+        const std::int64_t own_output = op == Collective::kReduceScatter ? rank * count : 0;
+        const FloatBuffers in_place{symmetric.input + own_input, symmetric.input + own_output};
+        // Also when one rank's buffers are not symmetric.
+        const FloatBuffers mixed = rank == world - 1 ? plain : symmetric;
+        fill_uneven(plain.input, inputs, rank);
+        call_on(communicator, op, plain, count, reduce);
+        const std::vector<float> want(plain.output, plain.output + outputs);
+        for (const FloatBuffers& buffers : {symmetric, in_place, mixed}) {
+          fill_uneven(buffers.input, inputs, rank);
+          call_on(communicator, op, buffers, count, reduce);
+          if (!std::equal(want.begin(), want.end(), buffers.output)) {
+            return fmt::format("rank {}: {} of {} {} on symmetric memory has other bits", rank,
+                               sched::name_of(op), count, name_of(reduce));
+          }
+        }
+      }
+    }
+  }
   return {};
 }
 

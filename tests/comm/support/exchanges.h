@@ -17,6 +17,9 @@ namespace sinew::comm::testing {
 // Collectives and messages on symmetric buffers of any alignment, freed in another order than
 // allocated.
 [[nodiscard]] std::string check_symmetric(Communicator& communicator);
+// Sums of floats, so that their order shows: on symmetric buffers, in place, and when one rank's
+// are not symmetric, the bits are those of plain buffers.
+[[nodiscard]] std::string check_symmetric_bits(Communicator& communicator);
 // More started calls than channels, waited for in another order, with messages and blocking calls
 // between.
 [[nodiscard]] std::string check_several_in_flight(Communicator& communicator);
