@@ -27,42 +27,55 @@ HWY_INLINE FloatVec quieted(FloatVec value) {
 }
 
 void to_bf16(const float* source, bf16* target, std::int64_t count) {
-  for_each_pack<bf16>(count, [&](auto io, std::int64_t i) SINEW_LAMBDA {
+  // The source counts as two arrays of the target's size.
+  for_each_pack_into(target, count, 2, [&](auto io, std::int64_t i) SINEW_LAMBDA {
     io.store(apply([](FloatVec v) SINEW_LAMBDA { return quieted(v); }, io.load(source + i)),
              target + i);
   });
 }
 
-void from_bf16(const bf16* source, float* target, std::int64_t count) {
-  for_each_pack<bf16>(count, [&](auto io, std::int64_t i)
-                                 SINEW_LAMBDA { io.store(io.load(source + i), target + i); });
-}
-
-// Whole vectors of narrow elements (E) from and to memory; the tail goes through a buffer.
-template <typename E, class Convert>
+// narrow(vector, to) and widen(from) on whole vectors; parts go through a buffer. Widened results
+// that do not fit the cache bypass it.
+template <typename E, class Narrow>
 HWY_INLINE void narrow_all(const float* source, E* target, std::int64_t count,
-                           const Convert& convert) {
+                           const Narrow& narrow) {
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) convert(hn::LoadU(FloatTag(), source + i), target + i);
+  for (; i + kLanes <= count; i += kLanes) narrow(hn::LoadU(FloatTag(), source + i), target + i);
   if (i == count) return;
   E buffer[kLanes];
   const auto rest = static_cast<std::size_t>(count - i);
-  convert(load_part(FloatTag(), source + i, rest), buffer);
+  narrow(load_part(FloatTag(), source + i, rest), buffer);
   std::memcpy(target + i, buffer, rest * sizeof(E));
 }
 
-template <typename E, class Convert>
-HWY_INLINE void widen_all(const E* source, float* target, std::int64_t count,
-                          const Convert& convert) {
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    hn::StoreU(convert(source + i), FloatTag(), target + i);
+template <typename E, class Widen>
+HWY_INLINE void widen_all(const E* source, float* target, std::int64_t count, const Widen& widen) {
+  const auto part = [&](std::int64_t i, std::int64_t n) SINEW_LAMBDA {
+    E buffer[kLanes] = {};
+    const auto elements = static_cast<std::size_t>(n);
+    std::memcpy(buffer, source + i, elements * sizeof(E));
+    store_part(widen(buffer), FloatTag(), target + i, elements);
+  };
+  const FloatTag d;
+  if (bypasses_cache(count * static_cast<std::int64_t>(sizeof(E) + sizeof(float)))) {
+    std::int64_t i = elements_to_alignment(target, kLanes);
+    if (i > 0) part(0, i);
+    for (; i + kLanes <= count; i += kLanes) hn::Stream(widen(source + i), d, target + i);
+    if (i < count) part(i, count - i);
+    hwy::FlushStream();
+  } else {
+    std::int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) hn::StoreU(widen(source + i), d, target + i);
+    if (i < count) part(i, count - i);
   }
-  if (i == count) return;
-  E buffer[kLanes] = {};
-  const auto rest = static_cast<std::size_t>(count - i);
-  std::memcpy(buffer, source + i, rest * sizeof(E));
-  store_part(convert(buffer), FloatTag(), target + i, rest);
+}
+
+void from_bf16(const bf16* source, float* target, std::int64_t count) {
+  const hn::Rebind<std::uint16_t, FloatTag> d16;
+  widen_all(source, target, count, [&](const bf16* from) SINEW_LAMBDA {
+    const auto bits = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(from));
+    return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::PromoteTo(WordTag(), bits)));
+  });
 }
 
 void to_f16(const float* source, f16* target, std::int64_t count) {

@@ -114,8 +114,8 @@ void gemm(const GemmShape& shape, T alpha, const T* a, const T* b, T beta, T* c,
 }
 
 template <typename T>
-void gemm_batch(const GemmShape& shape, std::int64_t count, const BatchSteps& steps, T alpha,
-                const T* a, const T* b, T beta, T* c, Threads threads) {
+void gemm_batch(const GemmShape& shape, std::int64_t count, const BatchSteps& steps, Wide<T> alpha,
+                const T* a, const T* b, Wide<T> beta, T* c, Threads threads) {
   CHECK_GE(count, 0);
   const auto& version = best<GemmFunctions<T>>();
   parallel_for(threads, count, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -157,6 +157,8 @@ template void gemm_batch(const GemmShape&, std::int64_t, const BatchSteps&, floa
                          const float*, float, float*, Threads);
 template void gemm_batch(const GemmShape&, std::int64_t, const BatchSteps&, double, const double*,
                          const double*, double, double*, Threads);
+template void gemm_batch(const GemmShape&, std::int64_t, const BatchSteps&, float, const bf16*,
+                         const bf16*, float, bf16*, Threads);
 template class PackedB<float>;
 template class PackedB<double>;
 template class PackedB<bf16>;

@@ -122,8 +122,8 @@ struct BatchSteps {
   std::int64_t c = 0;
 };
 template <typename T>
-void gemm_batch(const GemmShape& shape, std::int64_t count, const BatchSteps& steps, T alpha,
-                const T* a, const T* b, T beta, T* c, Threads threads = {});
+void gemm_batch(const GemmShape& shape, std::int64_t count, const BatchSteps& steps, Wide<T> alpha,
+                const T* a, const T* b, Wide<T> beta, T* c, Threads threads = {});
 
 // A part of a packed B: columns [first, first + n) of `columns`.
 struct PackedColumns {

@@ -57,6 +57,7 @@ class BlockedGemm {
 
  private:
   static constexpr bool kSumsInC = std::is_same_v<Out, float>;
+  static constexpr std::int64_t kLineElements = 64 / sizeof(In);
 
   void list_blocks();
   [[nodiscard]] GemmSource<In> a_at(const Block& block, std::int64_t row) const;
@@ -65,7 +66,14 @@ class BlockedGemm {
   [[nodiscard]] float* a_panel(const Block& block, const Part& rows) const {
     return a_packed_.get() + rows.offset * block.k.count;
   }
-  void pack_a(const Block& block, const Part& rows) const;
+  [[nodiscard]] Part row_panel(const Block& block, std::int64_t i) const {
+    return partition(block.m.count, row_panels(block), i);
+  }
+  [[nodiscard]] std::int64_t row_panels(const Block& block) const {
+    return ceil_divide(block.m.count, kernels_.tile_rows);
+  }
+  void pack_a(const Block& block, std::int64_t i) const;
+  void pack_a_panels(const Block& block, std::int64_t first, std::int64_t last) const;
   void multiply_block(const Block& block, const Block* next) const;
   void place_b(const Block& block, std::int64_t column, bool is_first, GemmTile<In>& tile) const;
   void place_sums(const Block& block, const Part& rows, std::int64_t column,
@@ -165,20 +173,52 @@ GemmSource<In> BlockedGemm<In, Out>::b_at(const Block& block, std::int64_t colum
   return {b_plain_ ? call_.b + k * stride + column : call_.b + column * stride + k, stride};
 }
 
+// Panel i, and where A is stored transposed also those behind it that share its cache lines.
 template <typename In, typename Out>
-void BlockedGemm<In, Out>::pack_a(const Block& block, const Part& rows) const {
-  (a_plain_ ? kernels_.pack_a : kernels_.pack_a_transposed)(
-      a_at(block, block.m.offset + rows.offset), rows.count, elements(block), a_panel(block, rows));
+void BlockedGemm<In, Out>::pack_a(const Block& block, std::int64_t i) const {
+  if (a_plain_) {
+    const Part rows = row_panel(block, i);
+    kernels_.pack_a(a_at(block, block.m.offset + rows.offset), rows.count, elements(block),
+                    a_panel(block, rows));
+    return;
+  }
+  constexpr std::int64_t kPanels = kLineElements / 2;
+  if (i % kPanels == 0) pack_a_panels(block, i, std::min(i + kPanels, row_panels(block)));
+}
+
+// Panels [first, last) of a transposed A. A panel is narrower than a cache line, and rows of A
+// often lie a multiple of the page size apart, so that of a whole column of lines few survive in
+// any level until the next panel needs them. Hence a few rows of A at a time, for all panels, the
+// next ones on their way meanwhile.
+template <typename In, typename Out>
+void BlockedGemm<In, Out>::pack_a_panels(const Block& block, std::int64_t first,
+                                         std::int64_t last) const {
+  const std::int64_t rows_at_a_time = 8;
+  const std::int64_t all = elements(block);
+  const std::int64_t begin = row_panel(block, first).offset;
+  const Part last_panel = row_panel(block, last - 1);
+  const std::int64_t end = last_panel.offset + last_panel.count;
+  const GemmSource<In> source = a_at(block, block.m.offset);
+  for (std::int64_t k = 0; k < all; k += rows_at_a_time) {
+    for (std::int64_t row = k + rows_at_a_time; row < std::min(k + 2 * rows_at_a_time, all); ++row)
+      for (std::int64_t column = begin; column < end; column += kLineElements)
+        __builtin_prefetch(source.data + row * source.stride + column);
+    for (std::int64_t i = first; i < last; ++i) {
+      const Part rows = row_panel(block, i);
+      kernels_.pack_a_transposed({source.data + k * source.stride + rows.offset, source.stride},
+                                 rows.count, std::min(rows_at_a_time, all - k),
+                                 a_panel(block, rows) + k / kernels_.word_elements * rows.count);
+    }
+  }
 }
 
 template <typename In, typename Out>
 void BlockedGemm<In, Out>::multiply_block(const Block& block, const Block* next) const {
   const std::int64_t width = kernels_.tile_columns;
-  const std::int64_t row_panels = ceil_divide(block.m.count, kernels_.tile_rows);
   std::int64_t tile_in_block = 0;
-  for (std::int64_t i = 0; i < row_panels; ++i) {
-    const Part rows = partition(block.m.count, row_panels, i);
-    if (block.n.offset == block.chunk) pack_a(block, rows);
+  for (std::int64_t i = 0; i < row_panels(block); ++i) {
+    const Part rows = row_panel(block, i);
+    if (block.n.offset == block.chunk) pack_a(block, i);
     for (std::int64_t column = 0; column < block.n.count; column += width, ++tile_in_block) {
       GemmTile<In> tile{.rows = rows.count,
                         .columns = std::min(width, block.n.count - column),
@@ -270,9 +310,9 @@ template <typename In, typename Out>
 Prefetch BlockedGemm<In, Out>::choose_prefetch(const Block& block, const Block* next,
                                                std::int64_t row, std::int64_t tile_in_row,
                                                std::int64_t tile_in_block) const {
-  constexpr std::int64_t kLineElements = 64 / sizeof(In);
-  if (block.n.offset == block.chunk && tile_in_row == 0 && row < block.m.offset + block.m.count)
-    return prefetch_source(a_at(block, row), a_plain_);
+  if (a_plain_ && block.n.offset == block.chunk && tile_in_row == 0 &&
+      row < block.m.offset + block.m.count)
+    return prefetch_source(a_at(block, row), true);
   if (next == nullptr || packed_.data != nullptr) return {};
   const std::int64_t column = tile_in_block * (b_plain_ ? kLineElements : 16);
   if (column >= next->n.count) return {};
@@ -283,8 +323,10 @@ Prefetch BlockedGemm<In, Out>::choose_prefetch(const Block& block, const Block* 
 
 // depth: a tile reads and writes its part of C once per pass. On the machine the kernels were
 // measured on (one AVX-512 multiply-add a cycle) a 14 x 32 tile multiplies for 28 cycles per step
-// and spends about 150 around them, so 512 steps keep the loss near 1%; a panel of B must still be
-// small beside the second level: 512 x 32 words are 64 KiB.
+// and spends about 150 around them, C of later passes coming from further away than that; with 1024
+// steps the inner dimension of most layers is one or two passes, 1 to 2 % faster than with 512. A
+// panel of B, 1024 x 32 words or 128 KiB, is still small beside the second level; panels of A and B
+// pass through the first level in order, which the processor fetches ahead by itself.
 //
 // columns: a quarter of the second level for packed B, a quarter for the next block of B on its
 // way, the rest for A's panels, C, and whatever else passes through.
@@ -295,8 +337,8 @@ Prefetch BlockedGemm<In, Out>::choose_prefetch(const Block& block, const Block* 
 // chunk: the sums of a block of rows in another eighth of the third level. A is packed again for
 // every chunk: one element in 2 * chunk operations.
 GemmBlocking gemm_blocking(std::int64_t tile_columns, const Cpu& processor) {
-  constexpr std::int64_t kDepth = 512;
-  constexpr std::int64_t kRowsAtLeast = 256;
+  constexpr std::int64_t kDepth = 1024;
+  constexpr std::int64_t kRowsAtLeast = 128;
   const std::int64_t columns =
       std::max<std::int64_t>(1, processor.l2_bytes / 4 / (kDepth * 4) / tile_columns) *
       tile_columns;

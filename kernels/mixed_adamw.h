@@ -7,7 +7,7 @@
 // not all lost. The random word is that of the element's global index (random.h), so a shard rounds
 // as the whole does; use a stream per step.
 //
-// Every array: [count], none overlapping another. Traffic per element: 24 bytes read (14 without
+// Every array: [count], none overlapping another. Traffic per element: 16 bytes read (14 without
 // master) and 14 (10) written.
 #pragma once
 

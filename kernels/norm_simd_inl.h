@@ -111,6 +111,9 @@ HWY_INLINE void normalize_pass(const Forward<T>& a, std::int64_t first) {
     if constexpr (kind == Norm::kLayer) b = io.load(a.bias + c);
     for_rows<rows>([&](auto r) SINEW_LAMBDA {
       const std::int64_t at = (first + r) * a.channels + c;
+      // The rows of the next group, so that memory is read while these are normalised.
+      hwy::Prefetch(a.x + at + rows * a.channels);
+      if (a.residual != nullptr) hwy::Prefetch(a.residual + at + rows * a.channels);
       if constexpr (kind == Norm::kLayer) {
         const auto function = [&](FloatVec v, FloatVec by, FloatVec plus) SINEW_LAMBDA {
           return hn::MulAdd(normed<kind>(v, center.of[r], scale.of[r]), by, plus);
@@ -262,6 +265,9 @@ HWY_INLINE void backward_group(const Backward<T>& a, std::int64_t first) {
       const auto n = apply(to_normed, io.load(a.x + at));
       hwy::Prefetch(a.x + at + rows * a.channels);
       hwy::Prefetch(a.d_y + at + rows * a.channels);
+      if constexpr (kInput && mode == Write::kAccumulate) {
+        hwy::Prefetch(a.d_x + at + rows * a.channels);
+      }
       if constexpr (kParameters) {
         const auto add_product = [](FloatVec p, FloatVec q, FloatVec plus)
                                      SINEW_LAMBDA { return hn::MulAdd(p, q, plus); };

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <utility>
+
 namespace sinew::bench {
 namespace {
 
@@ -19,40 +21,75 @@ Function find(void* library, const char* symbol) {
 
 class Cblas : public GemmBaseline {
  public:
+  template <typename T>
   using Gemm = void (*)(int order, int a_form, int b_form, int m, int n, int k, float alpha,
-                        const float* a, int a_stride, const float* b, int b_stride, float beta,
-                        float* c, int c_stride);
-  Cblas(std::string name, Gemm gemm) : name_(std::move(name)), gemm_(gemm) {}
+                        const T* a, int a_stride, const T* b, int b_stride, float beta, float* c,
+                        int c_stride);
+  Cblas(std::string name, void* library)
+      : name_(std::move(name)),
+        gemm_(find<Gemm<float>>(library, "cblas_sgemm")),
+        bf16_gemm_(find<Gemm<bf16>>(library, "cblas_sbgemm")) {}
   [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] bool is_complete() const { return gemm_ != nullptr; }
+  [[nodiscard]] bool has_bf16() const override { return bf16_gemm_ != nullptr; }
   void run(const GemmShape& s, const float* a, const float* b, float* c) override {
-    constexpr int kRowMajor = 101;
-    const auto form = [](Form f) { return f == Form::kPlain ? 111 : 112; };
-    gemm_(kRowMajor, form(s.a_form), form(s.b_form), static_cast<int>(s.m), static_cast<int>(s.n),
-          static_cast<int>(s.k), 1, a, static_cast<int>(s.a_stride), b,
-          static_cast<int>(s.b_stride), 0, c, static_cast<int>(s.c_stride));
+    call(gemm_, s, a, b, c);
+  }
+  void run(const GemmShape& s, const bf16* a, const bf16* b, float* c) override {
+    call(bf16_gemm_, s, a, b, c);
   }
 
  private:
+  template <typename T>
+  static void call(Gemm<T> gemm, const GemmShape& s, const T* a, const T* b, float* c) {
+    constexpr int kRowMajor = 101;
+    const auto form = [](Form f) { return f == Form::kPlain ? 111 : 112; };
+    gemm(kRowMajor, form(s.a_form), form(s.b_form), static_cast<int>(s.m), static_cast<int>(s.n),
+         static_cast<int>(s.k), 1, a, static_cast<int>(s.a_stride), b, static_cast<int>(s.b_stride),
+         0, c, static_cast<int>(s.c_stride));
+  }
+
   std::string name_;
-  Gemm gemm_;
+  Gemm<float> gemm_;
+  Gemm<bf16> bf16_gemm_;
 };
 
 class Dnnl : public GemmBaseline {
  public:
+  template <typename T>
   using Gemm = int (*)(char a_form, char b_form, std::int64_t m, std::int64_t n, std::int64_t k,
-                       float alpha, const float* a, std::int64_t a_stride, const float* b,
+                       float alpha, const T* a, std::int64_t a_stride, const T* b,
                        std::int64_t b_stride, float beta, float* c, std::int64_t c_stride);
-  explicit Dnnl(Gemm gemm) : gemm_(gemm) {}
+  explicit Dnnl(void* library)
+      : gemm_(find<Gemm<float>>(library, "dnnl_sgemm")),
+        bf16_gemm_(find<Gemm<bf16>>(library, "dnnl_gemm_bf16bf16f32")) {}
   [[nodiscard]] std::string name() const override { return "onednn"; }
+  [[nodiscard]] bool is_complete() const { return gemm_ != nullptr; }
+  [[nodiscard]] bool has_bf16() const override { return bf16_gemm_ != nullptr; }
   void run(const GemmShape& s, const float* a, const float* b, float* c) override {
-    const auto form = [](Form f) { return f == Form::kPlain ? 'N' : 'T'; };
-    gemm_(form(s.a_form), form(s.b_form), s.m, s.n, s.k, 1, a, s.a_stride, b, s.b_stride, 0, c,
-          s.c_stride);
+    call(gemm_, s, a, b, c);
+  }
+  void run(const GemmShape& s, const bf16* a, const bf16* b, float* c) override {
+    call(bf16_gemm_, s, a, b, c);
   }
 
  private:
-  Gemm gemm_;
+  template <typename T>
+  static void call(Gemm<T> gemm, const GemmShape& s, const T* a, const T* b, float* c) {
+    const auto form = [](Form f) { return f == Form::kPlain ? 'N' : 'T'; };
+    gemm(form(s.a_form), form(s.b_form), s.m, s.n, s.k, 1, a, s.a_stride, b, s.b_stride, 0, c,
+         s.c_stride);
+  }
+
+  Gemm<float> gemm_;
+  Gemm<bf16> bf16_gemm_;
 };
+
+template <typename Baseline, typename... Arguments>
+void add_if_complete(std::vector<std::unique_ptr<GemmBaseline>>& found, Arguments&&... arguments) {
+  auto baseline = std::make_unique<Baseline>(std::forward<Arguments>(arguments)...);
+  if (baseline->is_complete()) found.push_back(std::move(baseline));
+}
 
 }  // namespace
 
@@ -60,21 +97,18 @@ std::vector<std::unique_ptr<GemmBaseline>> find_gemm_baselines(int threads) {
   std::vector<std::unique_ptr<GemmBaseline>> found;
   if (void* library = open_library("libopenblas.so.0")) {
     if (auto set = find<void (*)(int)>(library, "openblas_set_num_threads")) set(threads);
-    if (auto gemm = find<Cblas::Gemm>(library, "cblas_sgemm"))
-      found.push_back(std::make_unique<Cblas>("openblas", gemm));
+    add_if_complete<Cblas>(found, "openblas", library);
   }
   if (void* library = open_library("libblis.so.4")) {
     if (auto set = find<void (*)(std::int64_t)>(library, "bli_thread_set_num_threads"))
       set(threads);
-    if (auto gemm = find<Cblas::Gemm>(library, "cblas_sgemm"))
-      found.push_back(std::make_unique<Cblas>("blis", gemm));
+    add_if_complete<Cblas>(found, "blis", library);
   }
   if (void* library = open_library("libdnnl.so.2")) {
     if (void* openmp = open_library("libgomp.so.1")) {
       if (auto set = find<void (*)(int)>(openmp, "omp_set_num_threads")) set(threads);
     }
-    if (auto gemm = find<Dnnl::Gemm>(library, "dnnl_sgemm"))
-      found.push_back(std::make_unique<Dnnl>(gemm));
+    add_if_complete<Dnnl>(found, library);
   }
   return found;
 }

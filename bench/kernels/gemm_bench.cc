@@ -1,6 +1,7 @@
 // GEMM over the shapes of transformer layers, forward and both backward forms, beside the libraries
 // installed here, in the same run. One row is one shape: our version and every library take turns,
-// so that a slow moment of the machine meets all of them; each reports its median.
+// so that a slow moment of the machine meets all of them; each reports its median. to_best: ours to
+// f32, B not packed beforehand, over the best library.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "bench/kernels/gemm_baselines.h"
@@ -21,6 +23,7 @@ namespace sinew::bench {
 namespace {
 
 using kernels::Form;
+using kernels::GemmCall;
 using kernels::GemmFunctions;
 using kernels::GemmShape;
 
@@ -70,28 +73,48 @@ struct Summary {
   double least = 1e30;
   int rows = 0;
 };
+template <typename T>
 Summary& summary(int threads) {
   static Summary summaries[2];
   return summaries[threads - 1];
 }
 
-void bench_gemm(benchmark::State& state, const GemmShape& s, int threads) {
-  const Arrays a(1, s.m * s.k * 4);
-  const Arrays b(1, s.k * s.n * 4);
-  const Arrays c(1, s.m * s.n * 4);
-  fill(a.get<float>(0), s.m * s.k);
-  fill(b.get<float>(0), s.k * s.n);
-  auto baselines = find_gemm_baselines(threads);
-  kernels::ThreadPool pool(threads);
-  std::vector<std::function<void()>> runs;
-  runs.emplace_back([&] {
-    kernels::gemm<float>(s, 1, a.get<float>(0), b.get<float>(0), 0, c.get<float>(0),
-                         {.count = threads, .pool = &pool});
-  });
-  for (auto& baseline : baselines) {
-    runs.emplace_back([&] { baseline->run(s, a.get<float>(0), b.get<float>(0), c.get<float>(0)); });
+template <typename T>
+constexpr const char* kTypeName = std::is_same_v<T, bf16> ? "bf16" : "f32";
+
+double flops_of(const GemmShape& s) {
+  return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+}
+
+// The operands of one product; C in f32, which is what every library can write.
+template <typename T>
+struct Operands {
+  explicit Operands(const GemmShape& shape)
+      : s(shape),
+        a_block(1, s.m * s.k * static_cast<std::int64_t>(sizeof(T))),
+        b_block(1, s.k * s.n * static_cast<std::int64_t>(sizeof(T))),
+        c_block(1, s.m * s.n * 4) {
+    fill(a_block.get<T>(0), s.m * s.k);
+    fill(b_block.get<T>(0), s.k * s.n);
   }
-  for (auto& run : runs) run();
+  [[nodiscard]] const T* a() const { return a_block.get<T>(0); }
+  [[nodiscard]] const T* b() const { return b_block.get<T>(0); }
+  template <typename Out>
+  [[nodiscard]] GemmCall<T, Out> call() const {
+    return {.shape = s, .a = a(), .b = b(), .c = c_block.get<Out>(0)};
+  }
+  void run(GemmBaseline& baseline) const { baseline.run(s, a(), b(), c_block.get<float>(0)); }
+
+  GemmShape s;
+  Arrays a_block;
+  Arrays b_block;
+  Arrays c_block;
+};
+
+// Medians of the seconds of each run, which take turns.
+std::vector<double> take_turns(benchmark::State& state, int threads,
+                               const std::vector<std::function<void()>>& runs) {
+  for (const auto& run : runs) run();
   std::vector<std::vector<double>> seconds(runs.size());
   for (auto _ : state) {
     for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -101,85 +124,105 @@ void bench_gemm(benchmark::State& state, const GemmShape& s, int threads) {
     }
     state.SetIterationTime(seconds[0].back());
   }
-  const double flops =
-      2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-  const auto rate = [&](std::size_t i) { return flops / median(seconds[i]); };
-  state.counters["GFLOP/s"] = rate(0) * 1e-9;
-  state.counters["of_peak"] = rate(0) / (peak_flops(Arithmetic::kF32) * threads);
-  double best = 0;
-  for (std::size_t i = 0; i < baselines.size(); ++i) {
-    state.counters[baselines[i]->name()] = rate(i + 1) * 1e-9;
-    best = std::max(best, rate(i + 1));
-  }
-  if (best > 0) {
-    const double ratio = rate(0) / best;
-    state.counters["to_best"] = ratio;
-    Summary& sum = summary(threads);
-    sum.log_sum += std::log(ratio);
-    sum.least = std::min(sum.least, ratio);
-    ++sum.rows;
-  }
+  std::vector<double> medians;
+  for (auto& one : seconds) medians.push_back(median(std::move(one)));
+  return medians;
 }
 
+// Ours to f32, with B packed beforehand and, of bf16, to bf16; then every library.
+template <typename T>
+void bench_gemm(benchmark::State& state, const GemmShape& s, int threads) {
+  const Operands<T> operands(s);
+  const auto baselines = find_gemm_baselines(threads);
+  kernels::ThreadPool pool(threads);
+  const kernels::Threads ours{.count = threads, .pool = &pool};
+  const kernels::PackedB<T> packed(s, operands.b(), ours);
+  std::vector<std::string> names = {"GFLOP/s", "packed"};
+  std::vector<std::function<void()>> runs = {
+      [&] { kernels::gemm(operands.template call<float>(), ours); },
+      [&] {
+        auto call = operands.template call<float>();
+        call.packed = &packed;
+        kernels::gemm(call, ours);
+      }};
+  if constexpr (std::is_same_v<T, bf16>) {
+    names.emplace_back("to_bf16");
+    runs.emplace_back([&] { kernels::gemm(operands.template call<bf16>(), ours); });
+  }
+  const std::size_t first_baseline = runs.size();
+  for (const auto& baseline : baselines) {
+    if (std::is_same_v<T, bf16> && !baseline->has_bf16()) continue;
+    names.push_back(baseline->name());
+    runs.emplace_back([&operands, &baseline] { operands.run(*baseline); });
+  }
+  const std::vector<double> seconds = take_turns(state, threads, runs);
+  const double flops = flops_of(s);
+  double best = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    state.counters[names[i]] = flops / seconds[i] * 1e-9;
+    if (i >= first_baseline) best = std::max(best, flops / seconds[i]);
+  }
+  state.counters["of_peak"] = flops / seconds[0] / (gemm_peak<T>() * threads);
+  if (best == 0) return;
+  const double ratio = flops / seconds[0] / best;
+  state.counters["to_best"] = ratio;
+  Summary& sum = summary<T>(threads);
+  sum.log_sum += std::log(ratio);
+  sum.least = std::min(sum.least, ratio);
+  ++sum.rows;
+}
+
+template <typename T>
 void bench_summary(benchmark::State& state, int threads) {
   for (auto _ : state) state.SetIterationTime(1e-9);
-  const Summary& sum = summary(threads);
+  const Summary& sum = summary<T>(threads);
   state.counters["shapes"] = sum.rows;
   state.counters["to_best_geomean"] = sum.rows > 0 ? std::exp(sum.log_sum / sum.rows) : 0;
   state.counters["to_best_least"] = sum.rows > 0 ? sum.least : 0;
 }
 
-// About half a second for each of four libraries at 100 GFLOP/s, at least five turns.
+// Some 0.15 s for each of six runs at 100 GFLOP/s, at least three turns.
 int turns(const GemmShape& s) {
-  const double flops =
-      2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-  return static_cast<int>(std::clamp(0.25e11 / flops, 5.0, 41.0));
+  return static_cast<int>(std::clamp(0.15e11 / flops_of(s), 3.0, 21.0));
 }
 
 // Every version alone on one shape: what each instruction set buys.
+template <typename T>
 void register_versions() {
-  for (const auto& version : kernels::versions_of<GemmFunctions<float>>()) {
+  for (const auto& version : kernels::versions_of<GemmFunctions<T>>()) {
     for (const Pass& pass : kPasses) {
       const GemmShape s = pass.shape(512, kLayers[2]);
-      benchmark::RegisterBenchmark(
-          fmt::format("gemm_version/f32/{}/{}/{}x{}x{}", version.version, pass.name, s.m, s.n, s.k)
-              .c_str(),
-          [s, version](benchmark::State& state) {
-            const Arrays a(1, s.m * s.k * 4);
-            const Arrays b(1, s.k * s.n * 4);
-            const Arrays c(1, s.m * s.n * 4);
-            std::vector<double> seconds;
-            for (auto _ : state) {
-              const double begin = seconds_now(1);
-              version.functions->run(
-                  {.shape = s, .a = a.get<float>(0), .b = b.get<float>(0), .c = c.get<float>(0)},
-                  {});
-              seconds.push_back(seconds_now(1) - begin);
-              state.SetIterationTime(seconds.back());
-            }
-            const double rate =
-                2.0 * static_cast<double>(s.m * s.n) * static_cast<double>(s.k) / median(seconds);
-            state.counters["GFLOP/s"] = rate * 1e-9;
-            state.counters["of_peak"] = rate / peak_flops(Arithmetic::kF32);
-          })
-          ->Iterations(5)
+      benchmark::RegisterBenchmark(fmt::format("gemm_version/{}/{}/{}/{}x{}x{}", kTypeName<T>,
+                                               version.version, pass.name, s.m, s.n, s.k)
+                                       .c_str(),
+                                   [s, version](benchmark::State& state) {
+                                     const Operands<T> operands(s);
+                                     const auto call = operands.template call<T>();
+                                     const double seconds = take_turns(
+                                         state, 1, {[&] { version.functions->run(call, {}); }})[0];
+                                     const double rate = flops_of(s) / seconds;
+                                     state.counters["GFLOP/s"] = rate * 1e-9;
+                                     state.counters["of_peak"] = rate / gemm_peak<T>();
+                                   })
+          ->Iterations(3)
           ->UseManualTime()
           ->Unit(benchmark::kMillisecond);
     }
   }
 }
 
-const bool kRegistered = [] {
+template <typename T>
+void register_type() {
   for (const int threads : kThreads) {
     for (const Layer& layer : kLayers) {
       for (const std::int64_t tokens : kTokens) {
         for (const Pass& pass : kPasses) {
           const GemmShape s = pass.shape(tokens, layer);
           benchmark::RegisterBenchmark(
-              fmt::format("gemm/f32/threads{}/{}/{}/{}/{}x{}x{}", threads, layer.model, layer.name,
-                          pass.name, s.m, s.n, s.k)
+              fmt::format("gemm/{}/threads{}/{}/{}/{}/{}x{}x{}", kTypeName<T>, threads, layer.model,
+                          layer.name, pass.name, s.m, s.n, s.k)
                   .c_str(),
-              [s, threads](benchmark::State& state) { bench_gemm(state, s, threads); })
+              [s, threads](benchmark::State& state) { bench_gemm<T>(state, s, threads); })
               ->Iterations(turns(s))
               ->UseManualTime()
               ->Unit(benchmark::kMillisecond);
@@ -187,12 +230,48 @@ const bool kRegistered = [] {
       }
     }
     benchmark::RegisterBenchmark(
-        fmt::format("gemm/f32/threads{}/summary", threads).c_str(),
-        [threads](benchmark::State& state) { bench_summary(state, threads); })
+        fmt::format("gemm/{}/threads{}/summary", kTypeName<T>, threads).c_str(),
+        [threads](benchmark::State& state) { bench_summary<T>(state, threads); })
         ->Iterations(1)
         ->UseManualTime();
   }
-  register_versions();
+  register_versions<T>();
+}
+
+// Many small products, as a batch and one by one: microseconds each.
+template <typename T>
+void register_batch(std::int64_t size) {
+  benchmark::RegisterBenchmark(
+      fmt::format("gemm_batch/{}/{}x{}x{}", kTypeName<T>, size, size, size).c_str(),
+      [size](benchmark::State& state) {
+        constexpr std::int64_t kCount = 64;
+        const GemmShape s{size, size, size, Form::kPlain, Form::kPlain, size, size, size};
+        const std::int64_t step = size * size;
+        const std::int64_t bytes = kCount * step * 4;
+        const Arrays arrays(3, bytes);
+        fill(arrays.get<T>(0), kCount * step);
+        fill(arrays.get<T>(1), kCount * step);
+        const double seconds =
+            take_turns(state, 1, {[&] {
+                         kernels::gemm_batch<T>(s, kCount, {step, step, step}, 1, arrays.get<T>(0),
+                                                arrays.get<T>(1), 0, arrays.get<T>(2));
+                       }})[0];
+        const double rate = flops_of(s) * kCount / seconds;
+        state.counters["GFLOP/s"] = rate * 1e-9;
+        state.counters["of_peak"] = rate / gemm_peak<T>();
+      })
+      ->Iterations(11)
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond);
+}
+
+const bool kRegistered = [] {
+  register_type<float>();
+  register_type<bf16>();
+  for (const std::int64_t size : {16, 32, 64, 128}) {
+    register_batch<float>(size);
+    register_batch<bf16>(size);
+  }
   return true;
 }();
 

@@ -19,33 +19,6 @@ namespace {
 
 using namespace kernels;  // every kernel under test; NOLINT(google-build-using-namespace)
 
-// Registers `run` for each available version of an operation: run(state, functions).
-template <typename Functions, typename Run>
-void add_versions(const std::string& name, Run run) {
-  for (const auto& version : versions_of<Functions>()) {
-    add_benchmark(name + "/" + std::string(version.version),
-                  [f = version.functions, run](benchmark::State& state) { run(state, *f); });
-  }
-}
-
-template <typename T>
-struct Matrices {
-  Matrices(int number, std::int64_t rows, std::int64_t columns)
-      : count(rows * columns),
-        bytes(static_cast<double>(count) * sizeof(T)),
-        arrays(number, count * static_cast<std::int64_t>(sizeof(T))) {
-    for (int i = 0; i < number; ++i) fill(get(i), count);
-  }
-  T* get(int i) const { return arrays.get<T>(i); }
-  // read and written in units of one matrix.
-  [[nodiscard]] Traffic traffic(double read, double written, int number) const {
-    return {read * bytes, written * bytes, static_cast<std::int64_t>(number * bytes)};
-  }
-  std::int64_t count;
-  double bytes;
-  Arrays arrays;
-};
-
 template <typename T>
 void register_rows(std::string_view type, std::int64_t rows) {
   const std::int64_t channels = 768;

@@ -160,6 +160,31 @@ TEST(ConvertVersions, ScalesAndLargestMagnitude) {
   }
 }
 
+// Arrays beyond the cache are written past it, from the first aligned element on.
+TEST(ConvertVersions, LargeArraysGiveTheSameBits) {
+  const std::int64_t count = cpu().l3_bytes / 8 + 4099;
+  std::mt19937_64 random(4);
+  Guarded<float> source(count, 1);
+  for (std::int64_t i = 0; i < count; ++i)
+    source[i] = static_cast<float>(random() % 100000) * 0.37F;
+  Guarded<bf16> narrowed(count, 3);
+  Guarded<f16> halved(count, 5);
+  Guarded<float> back(count, 7);
+  for (const auto& version : versions_of<ConvertFunctions>()) {
+    version.functions->to_bf16(source.data(), narrowed.data(), count);
+    version.functions->from_bf16(narrowed.data(), back.data(), count);
+    for (std::int64_t i = 0; i < count; ++i) {
+      ASSERT_EQ(narrowed[i].bits, to_bf16(source[i]).bits) << version.version << " " << i;
+      ASSERT_EQ(back[i], sinew::to_float(narrowed[i])) << version.version << " " << i;
+    }
+    version.functions->to_f16(source.data(), halved.data(), count);
+    version.functions->from_f16(halved.data(), back.data(), count);
+    for (std::int64_t i = 0; i < count; ++i)
+      ASSERT_EQ(back[i], sinew::to_float(to_f16(source[i]))) << version.version << " " << i;
+    ASSERT_TRUE(narrowed.is_intact() && halved.is_intact() && back.is_intact());
+  }
+}
+
 TEST(Convert, PublicFunctionsRoundTrip) {
   std::mt19937_64 random(3);
   const auto x = normal_values<float>(70000, random);

@@ -29,7 +29,7 @@ std::vector<GemmShape> generated_shapes() {
   std::mt19937_64 random(kSeed);
   const std::int64_t sizes[] = {0,  1,  2,  3,  5,  7,  8,  13, 14, 15,
                                 16, 17, 29, 31, 32, 33, 47, 64, 97};
-  const std::int64_t depths[] = {0, 1, 2, 3, 15, 16, 17, 31, 64, 100, 511, 512, 513, 1025, 1030};
+  const std::int64_t depths[] = {0, 1, 2, 3, 15, 16, 17, 31, 64, 100, 513, 1023, 1024, 1025, 2049};
   const auto pick = [&](const auto& list) { return list[random() % std::size(list)]; };
   for (int i = 0; i < 120; ++i)
     shapes.push_back(make_shape(pick(sizes), pick(sizes), pick(depths),
@@ -39,7 +39,7 @@ std::vector<GemmShape> generated_shapes() {
   // Several blocks of columns, with and without a partial last panel.
   for (const Form a_form : {Form::kPlain, Form::kTransposed})
     for (const Form b_form : {Form::kPlain, Form::kTransposed}) {
-      shapes.push_back(make_shape(30, 600, 513, a_form, b_form));
+      shapes.push_back(make_shape(30, 600, 1025, a_form, b_form));
       shapes.push_back(make_shape(43, 389, 40, a_form, b_form, 1));
     }
   return shapes;
