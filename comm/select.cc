@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "comm/selection_file.h"
 #include "sched/base/check.h"
 #include "sched/base/error.h"
 #include "sched/collective/registry.h"
@@ -51,6 +52,10 @@ constexpr std::array kRows = {
 }  // namespace
 
 Selection select(Collective op, std::int64_t bytes, const Machine& machine) {
+  if (machine.measured != nullptr) {
+    const SelectionFile::Row* row = machine.measured->find(op, bytes, machine.world);
+    if (row != nullptr) return {row->algorithm, row->reason};
+  }
   for (const Row& row : kRows) {
     if (row.op == op && bytes <= row.most_bytes && machine.world <= row.most_world)
       return {row.algorithm, row.reason};
@@ -59,6 +64,14 @@ Selection select(Collective op, std::int64_t bytes, const Machine& machine) {
 }
 
 Selector::Selector(const Machine& machine) {
+  if (machine.measured != nullptr) {
+    for (const SelectionFile::Row& row : machine.measured->rows()) {
+      if (row.world != machine.world) continue;
+      entries_[static_cast<std::size_t>(row.op)].push_back(
+          {row.most_bytes, algorithm_index(row.op, row.algorithm, machine.world, 0)});
+    }
+  }
+  // These follow the measured ones, whose last row fits all.
   for (const Row& row : kRows) {
     if (machine.world > row.most_world) continue;
     entries_[static_cast<std::size_t>(row.op)].push_back(

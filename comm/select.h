@@ -1,5 +1,6 @@
-// Selection: which algorithm `auto` takes, and why. A small table by operation, size class and
-// world, with the two facts about the machine that move the borders: ranks against cores.
+// Selection: which algorithm `auto` takes, and why. Measured rows (selection_file.h) come first,
+// then a small table by operation, size class and world, with the two facts about the machine that
+// move the borders: ranks against cores.
 //
 // Never does: look at buffers, ranks or clocks: every rank must come to the same answer.
 // Threads: pure functions.
@@ -15,9 +16,12 @@
 
 namespace sinew::comm {
 
+class SelectionFile;
+
 struct Machine {
   int world = 1;
-  int cores = 1;  // usable by all ranks together
+  int cores = 1;                            // usable by all ranks together
+  const SelectionFile* measured = nullptr;  // rows that come first; outlives what it is given to
 };
 
 struct Selection {

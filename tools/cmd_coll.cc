@@ -19,6 +19,7 @@
 #include "tools/command.h"
 #include "tools/json_lines.h"
 #include "tools/machine.h"
+#include "tools/selection.h"
 #include "tools/session.h"
 #include "tools/table.h"
 
@@ -38,8 +39,10 @@ struct Options {
   std::string buffers = "plain";
   std::string transport = "auto";
   std::string baseline = "none";
+  std::string selection;
   std::string json;
   int root = 0;
+  bool explain_choice = false;
   bool inplace = false;
   bool check = false;
   double budget_ms = 100;
@@ -153,6 +156,7 @@ void check_memory(const Request& request, const Options& options, int world) {
 struct Row {
   std::string algorithm;  // what ran
   bool chosen = false;    // by auto
+  std::string reason;     // why, where auto chose
   Times times;
   std::int64_t wrong = -1;  // -1: not checked
   double predicted_s = 0;
@@ -166,9 +170,11 @@ class Bench {
         json_(communicator.rank() == 0 ? options.json : std::string()),
         table_({{"algorithm", 24, true},
                 {"size", 9},
+                {"count", 10},
                 {"min us", 8},
                 {"median", 8},
                 {"p99", 8},
+                {"alg GB/s", 8},
                 {"bus GB/s", 8},
                 {"predicted", 9},
                 {"bound", 8},
@@ -211,6 +217,7 @@ class Bench {
                       three_digits(1e-9 / links_.least_beta_s_per_byte()),
                       three_digits(1e-9 / links_.gamma_s_per_byte)));
     print(table_.header());
+    explained_.clear();
     first_ = false;
   }
 
@@ -261,8 +268,16 @@ class Bench {
   Row prepare(CollectiveCase& ours, const CollectiveShape& shape, const std::string& name) {
     Row row;
     row.chosen = name == "auto";
-    row.algorithm =
-        row.chosen ? communicator_.explain(shape.op, shape.count, shape.dtype).algorithm : name;
+    row.algorithm = name;
+    if (row.chosen) {
+      const auto choice = communicator_.explain(shape.op, shape.count, shape.dtype);
+      row.algorithm = choice.algorithm;
+      row.reason = choice.reason;
+      if (options_.explain_choice && std::exchange(explained_, choice.reason) != choice.reason) {
+        print(fmt::format("from {} auto takes {}: {}\n", format_bytes(shape.full_bytes()),
+                          choice.algorithm, choice.reason));
+      }
+    }
     const sched::Algorithm& algorithm = sched::find_algorithm(shape.op, row.algorithm);
     row.predicted_s = bench::predicted_s(algorithm.cost(params_of(shape)),
                                          static_cast<double>(shape.full_bytes()), links_);
@@ -283,19 +298,23 @@ class Bench {
     const double rate = bytes / row.times.median_s * 1e-9;
     const double bound_s = bench::bound_s(shape.op, shape.world, bytes, links_);
     const auto us = [](double seconds) { return three_digits(seconds * 1e6); };
-    print(table_.row({(row.chosen ? "auto: " : "") + row.algorithm,
-                      format_bytes(shape.full_bytes()), us(row.times.min_s), us(row.times.median_s),
-                      us(row.times.p99_s), bus > 0 ? three_digits(rate * bus) : "-",
-                      us(row.predicted_s), us(bound_s), mpi ? us(mpi->median_s) : "-",
-                      mpi ? three_digits(mpi->median_s / row.times.median_s) : "-",
-                      row.wrong < 0 ? "-" : fmt::format("{}", row.wrong)}));
+    print(
+        table_.row({(row.chosen ? "auto: " : "") + row.algorithm, format_bytes(shape.full_bytes()),
+                    fmt::format("{}", shape.count), us(row.times.min_s), us(row.times.median_s),
+                    us(row.times.p99_s), bytes > 0 ? three_digits(rate) : "-",
+                    bus > 0 ? three_digits(rate * bus) : "-", us(row.predicted_s), us(bound_s),
+                    mpi ? us(mpi->median_s) : "-",
+                    mpi ? three_digits(mpi->median_s / row.times.median_s) : "-",
+                    row.wrong < 0 ? "-" : fmt::format("{}", row.wrong)}));
     JsonRecord record;
     record.add("op", sched::name_of(shape.op))
         .add("algo", row.algorithm)
         .add("chosen_by_auto", row.chosen)
+        .add("reason", row.reason)
         .add("transport", communicator_.transport_name())
         .add("ranks", shape.world)
         .add("bytes", shape.full_bytes())
+        .add("count", shape.count)
         .add("dtype", sinew::name_of(shape.dtype))
         .add("reduce", sinew::name_of(shape.reduce))
         .add("inplace", shape.inplace)
@@ -320,11 +339,13 @@ class Bench {
   Table table_;
   bench::LinkModel links_;
   std::int64_t wrong_ = 0;
+  std::string explained_;  // the last reason printed
   bool first_ = true;
 };
 
 int run_coll(const Options& options) {
   const Request request = parse_request(options);
+  use_selection(options.selection);
   const auto communicator = comm::Communicator::from_mpi(
       {.transport = options.transport, .timeout_s = options.timeout_s});
   std::optional<Bench> bench;
@@ -360,6 +381,8 @@ Run declare_coll(Args& args) {
   args.flag("--inplace", o->inplace, "in place");
   args.flag("--check", o->check, "check every element of the result");
   args.choice("--baseline", o->baseline, {"none", "mpi"}, "measure this beside, in the same run");
+  args.option("--selection", o->selection, "file of `sinew tune` that auto reads first");
+  args.flag("--explain-choice", o->explain_choice, "say which algorithm auto takes, and why");
   args.option("--budget-ms", o->budget_ms, "timed work per row", {.min = 0.001, .max = 60000});
   args.option("--timeout", o->timeout_s, "seconds a rank waits for another",
               {.min = 0.1, .max = 86400});

@@ -1,6 +1,7 @@
 // p2p: latency and bandwidth of point-to-point messages between pairs of ranks.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "sched/base/units.h"
 #include "tools/command.h"
 #include "tools/json_lines.h"
+#include "tools/machine.h"
 #include "tools/session.h"
 #include "tools/table.h"
 
@@ -19,7 +21,7 @@ namespace sinew::tools {
 namespace {
 
 struct Options {
-  std::string bytes = "8,64K,4M";
+  std::string bytes = "8:4M:x8";
   std::string pairs = "neighbours";
   std::string transport = "auto";
   std::string json;
@@ -38,36 +40,76 @@ std::vector<Pair> pairs_of(int world, const std::string& which) {
   return pairs;
 }
 
+// Messages in flight together, and what they may hold.
+constexpr std::int64_t kWindowMost = 64;
+constexpr std::int64_t kWindowBytes = std::int64_t{4} << 20;
+
+std::int64_t window_for(std::int64_t bytes) {
+  return std::clamp(kWindowBytes / std::max<std::int64_t>(bytes, 1), std::int64_t{1}, kWindowMost);
+}
+
+// Of one message, except latency_s: the time of a window over its messages.
 struct Measured {
   double latency_s = 0;  // half a round trip
-  double forth_s = 0;    // low to high, back to back
+  double forth_s = 0;    // low to high
   double back_s = 0;
-  double both_s = 0;  // both directions at once
+  double both_s = 0;  // one in each direction at once
+};
+
+// The two ranks of a pair, with a window of messages in each direction.
+class PairCase {
+ public:
+  PairCase(comm::Communicator& pair, std::int64_t bytes)
+      : pair_(pair),
+        bytes_(bytes),
+        source_(static_cast<std::size_t>(bytes * window_for(bytes)), std::byte{1}),
+        target_(source_.size(), std::byte{2}) {}
+
+  void ping_pong() {
+    for (const int from : {0, 1}) {
+      if (pair_.rank() == from) {
+        pair_.send(source_.data(), bytes_, DType::kU8, peer());
+      } else {
+        pair_.recv(target_.data(), bytes_, DType::kU8, peer());
+      }
+    }
+  }
+
+  void window(bool sends, bool receives) {
+    requests_.clear();
+    for (std::int64_t i = 0; i < window_for(bytes_); ++i) {
+      if (receives)
+        requests_.push_back(
+            pair_.start_recv(target_.data() + i * bytes_, bytes_, DType::kU8, peer()));
+      if (sends)
+        requests_.push_back(
+            pair_.start_send(source_.data() + i * bytes_, bytes_, DType::kU8, peer()));
+    }
+    for (comm::Request& request : requests_) request.wait();
+  }
+
+ private:
+  [[nodiscard]] int peer() const { return 1 - pair_.rank(); }
+
+  comm::Communicator& pair_;
+  std::int64_t bytes_;
+  std::vector<std::byte> source_;
+  std::vector<std::byte> target_;
+  std::vector<comm::Request> requests_;
 };
 
 // Collective over the two ranks of `pair`.
 Measured measure_pair(comm::Communicator& pair, std::int64_t bytes, double budget_s) {
-  const int mine = pair.rank();
-  const int peer = 1 - mine;
-  std::vector<std::byte> source(static_cast<std::size_t>(bytes), std::byte{1});
-  std::vector<std::byte> target(source.size(), std::byte{2});
-  const auto send = [&] { pair.send(source.data(), bytes, DType::kU8, peer); };
-  const auto receive = [&] { pair.recv(target.data(), bytes, DType::kU8, peer); };
-  const auto one_way = [&](int from) { return [&, from] { mine == from ? send() : receive(); }; };
-  const std::vector<std::function<void()>> work = {[&] {
-                                                     one_way(0)();
-                                                     one_way(1)();
-                                                   },
-                                                   one_way(0), one_way(1),
-                                                   [&] {
-                                                     comm::Request sent = pair.start_send(
-                                                         source.data(), bytes, DType::kU8, peer);
-                                                     receive();
-                                                     sent.wait();
-                                                   }};
+  PairCase both(pair, bytes);
+  const bool low = pair.rank() == 0;
+  const std::vector<std::function<void()>> work = {
+      [&] { both.ping_pong(); }, [&] { both.window(low, !low); }, [&] { both.window(!low, low); },
+      [&] { both.window(true, true); }};
   const std::vector<bench::Times> times =
       bench::time_candidates(pair, work, {.budget_s = budget_s});
-  return {times[0].median_s / 2, times[1].median_s, times[2].median_s, times[3].median_s};
+  const auto messages = static_cast<double>(window_for(bytes));
+  return {times[0].median_s / 2, times[1].median_s / messages, times[2].median_s / messages,
+          times[3].median_s / messages};
 }
 
 // The two ranks of the pair hand their result to the first rank of all.
@@ -89,7 +131,10 @@ int run_p2p(const Options& options) {
   std::unique_ptr<JsonLines> json;
   agree(*communicator, [&] {
     if (communicator->world() < 2)
-      throw UsageError("p2p needs at least 2 ranks and 1 was launched");
+      throw UsageError("p2p needs at least 2 ranks and 1 was launched: start it with mpirun -n 2");
+    const std::int64_t largest = *std::max_element(sizes_bytes.begin(), sizes_bytes.end());
+    require_memory(describe_machine(), fmt::format("--bytes {}", options.bytes),
+                   4.0 * static_cast<double>(std::max(largest, kWindowBytes)));
     json = std::make_unique<JsonLines>(first_rank ? options.json : std::string());
   });
 
@@ -98,10 +143,13 @@ int run_p2p(const Options& options) {
                      {"latency us", 10},
                      {"-> GB/s", 9},
                      {"<- GB/s", 9},
-                     {"both GB/s", 9}});
+                     {"both GB/s", 9},
+                     {"-> messages/s", 13}});
   if (first_rank) {
-    fmt::print("{} ranks, transport {}; latency is half a round trip\n{}", communicator->world(),
-               communicator->transport_name(), table.header());
+    fmt::print(
+        "{} ranks, transport {}; latency is half a round trip, the rest has up to {} "
+        "messages in flight\n{}",
+        communicator->world(), communicator->transport_name(), kWindowMost, table.header());
   }
   for (const Pair& pair : pairs_of(communicator->world(), options.pairs)) {
     for (const std::int64_t bytes : sizes_bytes) {
@@ -111,7 +159,8 @@ int run_p2p(const Options& options) {
       fmt::print("{}",
                  table.row({fmt::format("{} <-> {}", pair.first, pair.second), format_bytes(bytes),
                             three_digits(m.latency_s * 1e6), three_digits(rate(m.forth_s)),
-                            three_digits(rate(m.back_s)), three_digits(2 * rate(m.both_s))}));
+                            three_digits(rate(m.back_s)), three_digits(2 * rate(m.both_s)),
+                            fmt::format("{:.0f}", 1 / m.forth_s)}));
       std::fflush(stdout);
       JsonRecord record;
       record.add("transport", communicator->transport_name())
@@ -121,7 +170,9 @@ int run_p2p(const Options& options) {
           .add("latency_us", m.latency_s * 1e6)
           .add("forth_GBps", rate(m.forth_s))
           .add("back_GBps", rate(m.back_s))
-          .add("both_GBps", 2 * rate(m.both_s));
+          .add("both_GBps", 2 * rate(m.both_s))
+          .add("messages_per_s", 1 / m.forth_s)
+          .add("window", window_for(bytes));
       json->write(record);
     }
   }

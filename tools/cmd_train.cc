@@ -16,6 +16,7 @@
 #include "tools/command.h"
 #include "tools/launcher.h"
 #include "tools/run_folder.h"
+#include "tools/selection.h"
 #include "tools/session.h"
 #include "tools/table.h"
 #include "tools/train_options.h"
@@ -29,6 +30,7 @@ struct Options {
   model::TrainOptions train;
   std::int64_t log_every = 0;
   std::string transport = "auto";
+  std::string selection;
   double timeout_s = 60;
 };
 
@@ -136,6 +138,7 @@ void check_launched(const model::TrainOptions& o) {
 
 int run_train(const Options& options) {
   check_launched(options.train);
+  use_selection(options.selection);
   const auto world = comm::Communicator::from_mpi(
       {.transport = options.transport, .timeout_s = options.timeout_s});
   const bool first_rank = world->rank() == 0;
@@ -185,6 +188,7 @@ Run declare_train(Args& args) {
   args.option("--log-every", o->log_every,
               "steps between lines of progress; 0: twenty lines in all", {.min = 0});
   args.option("--transport", o->transport, "transport between the ranks");
+  args.option("--selection", o->selection, "file of `sinew tune` that auto reads first");
   args.option("--timeout", o->timeout_s, "seconds a rank waits for another",
               {.min = 0.1, .max = 86400});
   return [o] { return run_train(*o); };

@@ -28,6 +28,7 @@ struct Command {
 
 Run declare_coll(Args& args);
 Run declare_p2p(Args& args);
+Run declare_tune(Args& args);
 Run declare_train(Args& args);
 Run declare_layouts(Args& args);
 Run declare_sample(Args& args);

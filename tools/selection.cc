@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
+#include "comm/selection_file.h"
 #include "sched/base/error.h"
 #include "sched/base/text.h"
 
@@ -71,6 +73,10 @@ std::vector<sched::Collective> known_collectives() {
     if (std::find(ops.begin(), ops.end(), row.op) == ops.end()) ops.push_back(row.op);
   }
   return ops;
+}
+
+void use_selection(const std::string& path) {
+  if (!path.empty()) setenv(comm::kSelectionVariable, path.c_str(), 1);
 }
 
 std::vector<int> parse_worlds(const std::string& text, int max) {

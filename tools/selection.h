@@ -1,7 +1,7 @@
 // Selection: which rows of the registries a subcommand works on, from --op and --algo. Collectives
 // are named by their operation; pipeline schedules are the operation "pipeline".
 //
-// Threads: pure.
+// Threads: pure, except use_selection, which changes the environment: before threads start.
 #pragma once
 
 #include <string>
@@ -26,6 +26,10 @@ struct Selection {
 
 // The operations that have an algorithm, in the order of the registry.
 [[nodiscard]] std::vector<sched::Collective> known_collectives();
+
+// Makes `auto` of every communicator made from now on read this file first (comm/selection_file.h),
+// in the place of the one that the environment names. An empty path changes nothing.
+void use_selection(const std::string& path);
 
 // "4", "1:64" (both ends included), and such joined by commas. Throws UsageError.
 [[nodiscard]] std::vector<int> parse_worlds(const std::string& text, int max);

@@ -26,6 +26,8 @@ constexpr std::array kCommands = {
     Command{"coll", "measure collectives: prediction, bound and MPI beside", Launch::kRanks,
             declare_coll},
     Command{"p2p", "measure messages between pairs of ranks", Launch::kRanks, declare_p2p},
+    Command{"tune", "measure every algorithm and write the table that auto reads", Launch::kRanks,
+            declare_tune},
     Command{"train", "train a transformer over all ranks", Launch::kAnyRanks, declare_train},
     Command{"layouts", "train every legal layout and compare with one rank", Launch::kRanks,
             declare_layouts},

@@ -1,0 +1,91 @@
+// The measured table of `auto`: its text form, its order, and that it comes before the built-in
+// one.
+#include "comm/selection_file.h"
+
+#include <gtest/gtest.h>
+
+#include "comm/select.h"
+#include "sched/base/error.h"
+#include "sched/collective/registry.h"
+
+namespace sinew::comm {
+namespace {
+
+using sched::Collective;
+
+constexpr const char* kText =
+    "# a comment\n"
+    "all_reduce 3 2K recursive_doubling\n"
+    "all_reduce 3 any ring   # and beyond\n"
+    "\n"
+    "all_reduce 4 any two_shot\n";
+
+TEST(SelectionFile, RowsComeBeforeTheBuiltInOnesForTheirWorldOnly) {
+  const SelectionFile file(kText, "text");
+  const Machine three = {.world = 3, .cores = 2, .measured = &file};
+  EXPECT_EQ(select(Collective::kAllReduce, 2048, three).algorithm, "recursive_doubling");
+  EXPECT_EQ(select(Collective::kAllReduce, 2049, three).algorithm, "ring");
+  EXPECT_NE(select(Collective::kAllReduce, 8, three).reason.find("measured"), std::string::npos);
+  const Machine five = {.world = 5, .cores = 2, .measured = &file};
+  for (const std::int64_t bytes : {0, 8, 1 << 20}) {
+    EXPECT_EQ(select(Collective::kAllReduce, bytes, five).algorithm,
+              select(Collective::kAllReduce, bytes, {.world = 5, .cores = 2}).algorithm);
+    EXPECT_EQ(select(Collective::kBroadcast, bytes, three).algorithm,
+              select(Collective::kBroadcast, bytes, {.world = 3, .cores = 2}).algorithm);
+  }
+}
+
+TEST(SelectionFile, TheFastLookUpGivesTheSameAnswers) {
+  const SelectionFile file(kText, "text");
+  for (const int world : {2, 3, 4, 5}) {
+    const Machine machine = {.world = world, .cores = 2, .measured = &file};
+    const Selector selector(machine);
+    for (const sched::Algorithm& row : sched::algorithms()) {
+      for (std::int64_t bytes = 1; bytes < 1 << 24; bytes *= 2) {
+        EXPECT_EQ(sched::algorithms()[selector.index(row.op, bytes)].name,
+                  select(row.op, bytes, machine).algorithm);
+      }
+    }
+  }
+}
+
+TEST(SelectionFile, PrintsWhatItReads) {
+  SelectionFile file(kText, "text");
+  const SelectionFile again(file.print(), "again");
+  EXPECT_EQ(again.print(), file.print());
+  ASSERT_EQ(again.rows().size(), 3U);
+  const SelectionFile::Row row = {
+      Collective::kAllReduce, 3, SelectionFile::kAnyBytes, "two_shot", {}};
+  file.replace({&row, 1});
+  EXPECT_EQ(file.rows().size(), 2U);
+  EXPECT_EQ(file.find(Collective::kAllReduce, 8, 3)->algorithm, "two_shot");
+}
+
+TEST(SelectionFile, RefusesWhatIsWrongByLine) {
+  const std::pair<const char*, const char*> bad[] = {
+      {"all_reduce 2 any", "3 fields"},
+      {"nope 2 any ring", "all_reduce"},
+      {"all_reduce 0 any ring", "ranks 0"},
+      {"all_reduce x any ring", "'x'"},
+      {"all_reduce 2 -1 ring", "'-1'"},
+      {"all_reduce 2 any nope", "ring"},
+      {"reduce_scatter 3 any halving", "power of two"},
+      {"all_reduce 2 8 ring", "any"},
+      {"all_reduce 2 8 ring\nall_reduce 2 8 ring\nall_reduce 2 any ring", "line 2"},
+      {"all_reduce 2 any ring\nall_reduce 2 any ring", "line 2"},
+  };
+  for (const auto& [text, word] : bad) {
+    try {
+      const SelectionFile file(text, "table");
+      ADD_FAILURE() << text;
+    } catch (const UsageError& error) {
+      const std::string line = error.what();
+      EXPECT_NE(line.find(word), std::string::npos) << text << ": " << line;
+      EXPECT_TRUE(line.starts_with("table")) << line;
+      EXPECT_EQ(line.find('\n'), std::string::npos) << line;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sinew::comm
