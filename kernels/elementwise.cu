@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kStrideThreads)
 // them that this part does not hold are left out.
 template <typename T>
 __global__ void __launch_bounds__(kStrideThreads)
-    dropout_kernel(DropoutShape shape, Philox philox, std::uint64_t step, float probability,
+    dropout_kernel(DropoutWindow shape, Philox philox, std::uint64_t step, float probability,
                    const T* x, T* y) {
   const float scale = 1.0F / (1.0F - probability);
   // A row of the part touches at most this many counters.
@@ -148,7 +148,7 @@ void convert(const From* source, To* target, std::int64_t count, device::Stream&
 }
 
 template <typename T>
-void dropout(const DropoutShape& shape, const DropoutKey& key, const T* x, T* y,
+void dropout(const DropoutWindow& shape, const DropoutKey& key, const T* x, T* y,
              device::Stream& stream) {
   CHECK(key.probability >= 0 && key.probability < 1);
   if (shape.rows == 0 || shape.channels == 0) return;
@@ -162,7 +162,7 @@ void dropout(const DropoutShape& shape, const DropoutKey& key, const T* x, T* y,
   template void bias_backward<T>(const T*, float*, std::int64_t, std::int64_t, float*,        \
                                  device::Stream&);                                            \
   template void sum_of_squares<T>(const T*, std::int64_t, double*, double*, device::Stream&); \
-  template void dropout<T>(const DropoutShape&, const DropoutKey&, const T*, T*, device::Stream&);
+  template void dropout<T>(const DropoutWindow&, const DropoutKey&, const T*, T*, device::Stream&);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(bf16)
 #undef SINEW_INSTANTIATE

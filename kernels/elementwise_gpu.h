@@ -38,7 +38,7 @@ void convert(const From* source, To* target, std::int64_t count, device::Stream&
 // A matrix [rows, channels] that is part of a global one with channels_total channels, beginning at
 // (first_row, first_channel): masks depend on the global place of an element and not on who holds
 // it.
-struct DropoutShape {
+struct DropoutWindow {
   std::int64_t rows = 0;
   std::int64_t channels = 0;
   std::int64_t first_row = 0;
@@ -56,7 +56,7 @@ struct DropoutKey {
 // The element of global index g takes word g % 4 of Philox counter (g / 4, step); its upper 24
 // bits, as a number in [0, 1), are below p when it is dropped. y may be x.
 template <typename T>
-void dropout(const DropoutShape& shape, const DropoutKey& key, const T* x, T* y,
+void dropout(const DropoutWindow& shape, const DropoutKey& key, const T* x, T* y,
              device::Stream& stream);
 
 }  // namespace sinew::kernels

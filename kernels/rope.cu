@@ -11,7 +11,7 @@ namespace sinew::kernels {
 // One thread per pair; neighbouring threads have neighbouring pairs of one head.
 template <typename T>
 __global__ void __launch_bounds__(kStrideThreads)
-    rope_kernel(RopeShape shape, float sign, const float* table, T* x) {
+    rope_kernel(RopeStrides shape, float sign, const float* table, T* x) {
   const std::int64_t half = shape.head_dim / 2;
   const std::int64_t count = shape.batch * shape.time * shape.heads * half;
   for (std::int64_t i = gpu::grid_thread(); i < count; i += gpu::grid_threads()) {
@@ -45,14 +45,15 @@ std::vector<float> rope_table(std::int64_t first, std::int64_t positions, std::i
 }
 
 template <typename T>
-void rope(const RopeShape& shape, Turn turn, const float* table, T* x, device::Stream& stream) {
+void rope(const RopeStrides& shape, RopeTurn turn, const float* table, T* x,
+          device::Stream& stream) {
   CHECK_EQ(shape.head_dim % 2, 0);
   const std::int64_t pairs = shape.batch * shape.time * shape.heads * (shape.head_dim / 2);
   if (pairs == 0) return;
   device::launch(rope_kernel<T>, stride_shape(pairs), stream, shape,
-                 turn == Turn::kForward ? 1.0F : -1.0F, table, x);
+                 turn == RopeTurn::kForward ? 1.0F : -1.0F, table, x);
 }
-template void rope<float>(const RopeShape&, Turn, const float*, float*, device::Stream&);
-template void rope<bf16>(const RopeShape&, Turn, const float*, bf16*, device::Stream&);
+template void rope<float>(const RopeStrides&, RopeTurn, const float*, float*, device::Stream&);
+template void rope<bf16>(const RopeStrides&, RopeTurn, const float*, bf16*, device::Stream&);
 
 }  // namespace sinew::kernels

@@ -13,7 +13,7 @@
 
 namespace sinew::kernels {
 
-struct RopeShape {
+struct RopeStrides {
   std::int64_t batch = 0;
   std::int64_t time = 0;
   std::int64_t heads = 0;
@@ -27,10 +27,11 @@ struct RopeShape {
 [[nodiscard]] std::vector<float> rope_table(std::int64_t first, std::int64_t positions,
                                             std::int64_t head_dim, double theta);
 
-enum class Turn : std::uint8_t { kForward, kBackward };  // backward turns a gradient back
+enum class RopeTurn : std::uint8_t { kForward, kBackward };  // backward turns a gradient back
 
 // table: of this shape's positions, on the device. T is float or bf16.
 template <typename T>
-void rope(const RopeShape& shape, Turn turn, const float* table, T* x, device::Stream& stream);
+void rope(const RopeStrides& shape, RopeTurn turn, const float* table, T* x,
+          device::Stream& stream);
 
 }  // namespace sinew::kernels

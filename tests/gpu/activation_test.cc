@@ -76,7 +76,7 @@ TYPED_TEST(GpuActivation, SwigluEqualsItsFormulas) {
 
 TYPED_TEST(GpuActivation, RopeTurnsPairsByGlobalPositionAndBack) {
   // Heads of a fused QKV matrix; positions of the second half of a sequence of 4000.
-  const kernels::RopeShape shape = {2, 3, 2, 6, 3 * 36, 36};
+  const kernels::RopeStrides shape = {2, 3, 2, 6, 3 * 36, 36};
   constexpr std::int64_t kFirst = 2000;
   const auto x = from_floats<TypeParam>(normal_values(2 * 3 * 36, 1));
   std::vector<double> expected = as_doubles(x);
@@ -98,9 +98,9 @@ TYPED_TEST(GpuActivation, RopeTurnsPairsByGlobalPositionAndBack) {
   device::Stream stream;
   const DeviceArray<float> table(kernels::rope_table(kFirst, 3, 6, 1e4), stream);
   const DeviceArray<TypeParam> g_x(x, stream);
-  kernels::rope<TypeParam>(shape, kernels::Turn::kForward, table.data(), g_x.data(), stream);
+  kernels::rope<TypeParam>(shape, kernels::RopeTurn::kForward, table.data(), g_x.data(), stream);
   EXPECT_LT(relative_error(g_x.download(stream), expected), kRoundingError<TypeParam>);
-  kernels::rope<TypeParam>(shape, kernels::Turn::kBackward, table.data(), g_x.data(), stream);
+  kernels::rope<TypeParam>(shape, kernels::RopeTurn::kBackward, table.data(), g_x.data(), stream);
   EXPECT_LT(relative_error(g_x.download(stream), as_doubles(x)), 2 * kRoundingError<TypeParam>);
 }
 
