@@ -49,10 +49,11 @@ void finish_row_parallel(const BlockShape& s, T* y, const T* bias, const T* resi
 }  // namespace
 
 template <typename T>
-BlockWeights<T> BlockWeights<T>::at(T* flat, const std::vector<Parameter>& parameters,
+BlockWeights<T> BlockWeights<T>::at(T* unit, const std::vector<Parameter>& parameters,
                                     std::size_t first) {
-  const auto view = [&](std::size_t i) { return flat + parameters[first + i].offset; };
   CHECK_LE(first + 12, parameters.size());
+  const std::int64_t begin = parameters[first].offset;
+  const auto view = [&](std::size_t i) { return unit + (parameters[first + i].offset - begin); };
   return {view(0), view(1), view(2), view(3), view(4),  view(5),
           view(6), view(7), view(8), view(9), view(10), view(11)};
 }

@@ -61,8 +61,8 @@ struct BlockWeights {
   T* down_weight;
   T* down_bias;
 
-  // parameters[first .. first + 12) in the order of flat_layout().
-  static BlockWeights at(T* flat, const std::vector<Parameter>& parameters, std::size_t first);
+  // parameters[first .. first + 12) in the order of flat_layout(); unit: where the first one lies.
+  static BlockWeights at(T* unit, const std::vector<Parameter>& parameters, std::size_t first);
 };
 
 // What forward saves for backward, per microbatch in flight.

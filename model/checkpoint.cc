@@ -75,19 +75,18 @@ class Output {
   std::optional<SharedOutput> output_;
 };
 
-// Calls body(parameter, flat offset, state offset, logical offset, count) for every run of elements
-// that this rank, of all ranks of the run, stands for.
+// Calls body(parameter, piece, logical offset) for every run of elements that this rank, of all
+// ranks of the run, stands for.
 template <typename T, typename Body>
 void for_each_own_run(const Stage<T>& stage, const Optimizer<T>& optimizer,
                       const Parallel& parallel, Body&& body) {
   if (!optimizer.stands_for_owned()) return;
   for (const Parameter& p : stage.parameters()) {
     if (!holds_for_all(p, parallel.coordinates())) continue;
-    for (const Owned& owned : optimizer.owned()) {
+    for (const Piece& owned : optimizer.owned()) {
       for_each_run_within(p, owned.flat_begin, owned.flat_begin + owned.count,
                           [&](std::int64_t flat, std::int64_t logical, std::int64_t count) {
-                            body(p, flat, owned.state_begin + flat - owned.flat_begin, logical,
-                                 count);
+                            body(p, owned.within(flat, flat + count), logical);
                           });
     }
   }
@@ -124,9 +123,14 @@ template <typename T>
 void read_weights(const SafetensorsFile& file, Stage<T>& stage) {
   for (const Parameter& p : stage.parameters()) {
     const Tensor tensor = file.require(p.name, p.shape);
-    p.slice.for_each_run([&](std::int64_t local, std::int64_t logical, std::int64_t count) {
-      read_elements(tensor, logical, count, stage.weights() + p.offset + local);
-    });
+    for (const Piece& held : stage.units().held()) {
+      T* target = stage.weights() + held.weight_begin;
+      for_each_run_within(p, held.flat_begin, held.flat_begin + held.count,
+                          [&](std::int64_t flat, std::int64_t logical, std::int64_t count) {
+                            read_elements(tensor, logical, count,
+                                          target + (flat - held.flat_begin));
+                          });
+    }
   }
 }
 
@@ -135,7 +139,7 @@ void read_moments(const SafetensorsFile& file, const Stage<T>& stage, Optimizer<
   for (const Parameter& p : stage.parameters()) {
     const Tensor first = file.require(kKinds[1].prefix + p.name, p.shape);
     const Tensor second = file.require(kKinds[2].prefix + p.name, p.shape);
-    for (const Owned& owned : optimizer.owned()) {
+    for (const Piece& owned : optimizer.owned()) {
       for_each_run_within(p, owned.flat_begin, owned.flat_begin + owned.count,
                           [&](std::int64_t flat, std::int64_t logical, std::int64_t count) {
                             const std::int64_t at = owned.state_begin + flat - owned.flat_begin;
@@ -175,11 +179,11 @@ void save_checkpoint(const std::string& directory, const TrainingState& state, S
       parts[row_of(p, kind)] += fingerprint(source, sizeof(T), logical, count);
     };
     for_each_own_run(stage, optimizer, parallel,
-                     [&](const Parameter& p, std::int64_t flat, std::int64_t at,
-                         std::int64_t logical, std::int64_t count) {
-                       put(p, 0, logical, stage.weights() + flat, count);
-                       put(p, 1, logical, optimizer.first_moment() + at, count);
-                       put(p, 2, logical, optimizer.second_moment() + at, count);
+                     [&](const Parameter& p, const Piece& piece, std::int64_t logical) {
+                       const std::int64_t at = piece.state_begin;
+                       put(p, 0, logical, stage.weights() + piece.weight_begin, piece.count);
+                       put(p, 1, logical, optimizer.first_moment() + at, piece.count);
+                       put(p, 2, logical, optimizer.second_moment() + at, piece.count);
                      });
     model.close();
     moments.close();
@@ -208,12 +212,12 @@ void load_checkpoint(const CheckpointPaths& paths, const TrainingState& state, S
     read_weights(model, stage);
     read_moments(moments, stage, optimizer);
     for_each_own_run(stage, optimizer, parallel,
-                     [&](const Parameter& p, std::int64_t, std::int64_t, std::int64_t logical,
-                         std::int64_t count) {
+                     [&](const Parameter& p, const Piece& piece, std::int64_t logical) {
                        for (std::size_t kind = 0; kind < kKindCount; ++kind) {
                          const SafetensorsFile& file = kKinds[kind].in_model_file ? model : moments;
-                         parts[row_of(p, kind)] += fingerprint_of(
-                             file.require(kKinds[kind].prefix + p.name, p.shape), logical, count);
+                         parts[row_of(p, kind)] +=
+                             fingerprint_of(file.require(kKinds[kind].prefix + p.name, p.shape),
+                                            logical, piece.count);
                        }
                      });
   });

@@ -6,7 +6,7 @@ namespace sinew::model {
 
 template <typename T>
 Trainer::Tensors gather(const Config& config, const Stage<T>& stage, const Optimizer<T>& optimizer,
-                        Parallel& parallel, const T* flat) {
+                        Parallel& parallel, Array array) {
   // All tensors back to back, so that one sum gathers them.
   const std::vector<Parameter> whole = whole_parameters(config);
   std::vector<std::int64_t> begin;
@@ -19,10 +19,13 @@ Trainer::Tensors gather(const Config& config, const Stage<T>& stage, const Optim
   for (const Parameter& p : stage.parameters()) {
     if (!holds_for_all(p, parallel.coordinates()) || !optimizer.stands_for_owned()) continue;
     double* tensor = values.data() + begin[static_cast<std::size_t>(p.index)];
-    for (const Owned& owned : optimizer.owned()) {
+    for (const Piece& owned : optimizer.owned()) {
+      const T* source = array == Array::kWeights ? stage.weights() + owned.weight_begin
+                                                 : stage.gradients() + owned.gradient_begin;
       for_each_run_within(p, owned.flat_begin, owned.flat_begin + owned.count,
-                          [&](std::int64_t at, std::int64_t logical, std::int64_t count) {
-                            std::copy_n(flat + at, count, tensor + logical);
+                          [&](std::int64_t flat, std::int64_t logical, std::int64_t count) {
+                            std::copy_n(source + (flat - owned.flat_begin), count,
+                                        tensor + logical);
                           });
     }
   }
@@ -38,8 +41,8 @@ Trainer::Tensors gather(const Config& config, const Stage<T>& stage, const Optim
 }
 
 template Trainer::Tensors gather<float>(const Config&, const Stage<float>&, const Optimizer<float>&,
-                                        Parallel&, const float*);
+                                        Parallel&, Array);
 template Trainer::Tensors gather<double>(const Config&, const Stage<double>&,
-                                         const Optimizer<double>&, Parallel&, const double*);
+                                         const Optimizer<double>&, Parallel&, Array);
 
 }  // namespace sinew::model

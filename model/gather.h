@@ -9,11 +9,11 @@
 
 namespace sinew::model {
 
-// flat: this rank's weights or gradients, valid in the pieces the optimizer owns. Collective; every
-// rank gets every tensor of the model as f64.
+enum class Array : std::uint8_t { kWeights, kGradients };
+// Collective; every rank gets every tensor of the model as f64.
 template <typename T>
 [[nodiscard]] Trainer::Tensors gather(const Config& config, const Stage<T>& stage,
                                       const Optimizer<T>& optimizer, Parallel& parallel,
-                                      const T* flat);
+                                      Array array);
 
 }  // namespace sinew::model

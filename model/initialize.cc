@@ -28,20 +28,24 @@ template <typename T>
 void initialize_weights(std::uint64_t seed, Stage<T>& stage, kernels::Threads threads) {
   const Philox random(seed, kInitPurpose);
   for (const Parameter& p : stage.parameters()) {
-    const Slice& slice = p.slice;
-    T* weights = stage.weights() + p.offset;
-    const std::int64_t length = slice.run(0).count;
-    // Elements in the order they have in the slice, whatever runs they fall into.
-    kernels::parallel_for(threads, slice.local_count(), kGrain,
-                          [&](std::int64_t begin, std::int64_t end) {
-                            while (begin < end) {
-                              const Slice::Run run = slice.run(begin / length);
-                              const std::int64_t within = begin - run.local;
-                              const std::int64_t count = std::min(end - begin, length - within);
-                              fill(p, random, run.logical + within, count, weights + begin);
-                              begin += count;
-                            }
-                          });
+    const std::int64_t length = p.slice.run(0).count;
+    for (const Piece& held : stage.units().held()) {
+      const Piece piece = held.within(p.offset, p.offset + p.slice.local_count());
+      if (piece.count <= 0) continue;
+      T* weights = stage.weights() + piece.weight_begin;
+      const std::int64_t first = piece.flat_begin - p.offset;  // in the slice
+      // Elements in the order they have in the slice, whatever runs they fall into.
+      kernels::parallel_for(threads, piece.count, kGrain,
+                            [&](std::int64_t begin, std::int64_t end) {
+                              while (begin < end) {
+                                const Slice::Run run = p.slice.run((first + begin) / length);
+                                const std::int64_t within = first + begin - run.local;
+                                const std::int64_t count = std::min(end - begin, length - within);
+                                fill(p, random, run.logical + within, count, weights + begin);
+                                begin += count;
+                              }
+                            });
+    }
   }
 }
 

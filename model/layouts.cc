@@ -48,7 +48,7 @@ std::vector<TrainOptions> enumerate_layouts(const TrainOptions& base, int world,
     for (int pp = 1; tp * pp <= world; ++pp) {
       if (world % (tp * pp) != 0) continue;
       const int dp = world / (tp * pp);
-      for (int zero = 0; zero <= (dp > 1 ? 1 : 0); ++zero) {
+      for (int zero = 0; zero <= (dp > 1 ? 3 : 0); ++zero) {
         for (const sched::PipeAlgorithm& schedule : sched::pipe_algorithms()) {
           // Without a pipeline all schedules are one.
           if (pp == 1 && schedule.name != sched::pipe_algorithms().front().name) continue;

@@ -29,50 +29,10 @@ Optimizer<T>::Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOpti
       options_(options),
       names_(std::move(names)),
       threads_(threads) {
-  const std::int64_t pieces = options.zero == 0 ? 1 : parallel.grid().sizes().dp;
-  const std::int64_t piece = options.zero == 0 ? 0 : parallel.coordinates().dp;
-  for (const Unit& unit : stage.units()) {
-    CHECK_EQ(unit.count % pieces, 0);
-    CHECK_EQ(unit.begin % pieces, 0);
-    const std::int64_t share = unit.count / pieces;
-    owned_.push_back({unit.begin + piece * share, share, unit.begin / pieces});
-  }
-  first_moment_ = memory.optimizer.allocate<T>(stage.count() / pieces);
-  second_moment_ = memory.optimizer.allocate<T>(stage.count() / pieces);
-}
-
-template <typename T>
-void Optimizer<T>::reduce_gradients() {
-  stage_.fold_tied_gradient();
-  if (parallel_.tie() != nullptr) {
-    for (const Parameter& p : stage_.parameters()) {
-      if (p.layout.tied)
-        sum_over(parallel_.tie(), stage_.gradients() + p.offset, p.slice.local_count());
-    }
-  }
-  note_bad_gradients();
-  comm::Communicator* data = parallel_.data();
-  if (data == nullptr) return;
-  if (options_.zero == 0) {
-    sum_over(data, stage_.gradients(), stage_.count());
-    return;
-  }
-  for (std::size_t i = 0; i < owned_.size(); ++i) {
-    data->reduce_scatter(stage_.gradients() + stage_.units()[i].begin,
-                         stage_.gradients() + owned_[i].flat_begin, owned_[i].count, dtype_of_v<T>,
-                         ReduceOp::kSum, {.algorithm = "direct"});
-  }
-}
-
-// A sum over ranks spreads what is not finite to all of them: who computed it is known before only.
-template <typename T>
-void Optimizer<T>::note_bad_gradients() {
-  bad_before_sum_.assign(names_.size(), false);
-  for (const Parameter& p : stage_.parameters()) {
-    const double sum =
-        kernels::sum_of_squares(stage_.gradients() + p.offset, p.slice.local_count());
-    if (!std::isfinite(sum)) bad_before_sum_[static_cast<std::size_t>(p.index)] = true;
-  }
+  std::int64_t owned = 0;
+  for (const Piece& piece : stage.units().owned()) owned += piece.count;
+  first_moment_ = memory.optimizer.allocate<T>(owned);
+  second_moment_ = memory.optimizer.allocate<T>(owned);
 }
 
 // Calls body(parameter, piece) for the part of each parameter that this rank owns, in model order
@@ -81,12 +41,9 @@ template <typename T>
 template <typename Body>
 void Optimizer<T>::for_each_piece(Body&& body) const {
   for (const Parameter& p : stage_.parameters()) {
-    for (const Owned& owned : owned_) {
-      const std::int64_t begin = std::max(p.offset, owned.flat_begin);
-      const std::int64_t end =
-          std::min(p.offset + p.slice.local_count(), owned.flat_begin + owned.count);
-      if (begin >= end) continue;
-      body(p, Owned{begin, end - begin, owned.state_begin + begin - owned.flat_begin});
+    for (const Piece& owned : stage_.units().owned()) {
+      const Piece piece = owned.within(p.offset, p.offset + p.slice.local_count());
+      if (piece.count > 0) body(p, piece);
     }
   }
 }
@@ -95,10 +52,10 @@ template <typename T>
 std::vector<double> Optimizer<T>::square_sums() const {
   std::vector<double> sums(names_.size(), 0.0);
   const T* gradients = stage_.gradients();
-  for_each_piece([&](const Parameter& p, const Owned& piece) {
+  for_each_piece([&](const Parameter& p, const Piece& piece) {
     if (holds_for_all(p, parallel_.coordinates())) {
       sums[static_cast<std::size_t>(p.index)] +=
-          kernels::sum_of_squares(gradients + piece.flat_begin, piece.count);
+          kernels::sum_of_squares(gradients + piece.gradient_begin, piece.count);
     }
   });
   const auto count = static_cast<std::int64_t>(sums.size());
@@ -130,18 +87,13 @@ StepReport Optimizer<T>::step(double learning_rate) {
                        .weight_decay = 0,
                        .gradient_scale = coefficient,
                        .step = steps_taken_};
-  for_each_piece([&](const Parameter& p, const Owned& piece) {
+  for_each_piece([&](const Parameter& p, const Piece& piece) {
     adamw.weight_decay = p.decay ? options_.weight_decay : 0;
-    kernels::adamw<T>(adamw, piece.count, stage_.gradients() + piece.flat_begin,
-                      stage_.weights() + piece.flat_begin, first_moment_ + piece.state_begin,
+    kernels::adamw<T>(adamw, piece.count, stage_.gradients() + piece.gradient_begin,
+                      stage_.weights() + piece.weight_begin, first_moment_ + piece.state_begin,
                       second_moment_ + piece.state_begin, threads_);
   });
-  if (options_.zero == 0 || parallel_.data() == nullptr) return report;
-  for (std::size_t i = 0; i < owned_.size(); ++i) {
-    parallel_.data()->all_gather(stage_.weights() + owned_[i].flat_begin,
-                                 stage_.weights() + stage_.units()[i].begin, owned_[i].count,
-                                 dtype_of_v<T>);
-  }
+  stage_.units().share_weights();
   return report;
 }
 
@@ -154,7 +106,11 @@ void Optimizer<T>::find_bad(const std::vector<double>& sums, StepReport& report)
       std::min<std::size_t>(static_cast<std::size_t>(found - sums.begin()), sums.size() - 1);
   // Every rank that computed it offers itself; when only the sum overflowed, nobody did.
   const std::int32_t nobody = parallel_.grid().world();
-  std::int32_t lowest = bad_before_sum_[bad] ? parallel_.rank() : nobody;
+  std::int32_t lowest = nobody;
+  for (std::size_t i = 0; i < stage_.parameters().size(); ++i) {
+    if (stage_.units().bad()[i] && stage_.parameters()[i].index == static_cast<int>(bad))
+      lowest = parallel_.rank();
+  }
   parallel_.world().all_reduce(&lowest, &lowest, 1, DType::kI32, ReduceOp::kMin);
   report.bad_rank = lowest == nobody ? -1 : lowest;
   report.bad_tensor = names_[bad];

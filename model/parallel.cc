@@ -37,9 +37,12 @@ Parallel::Parallel(comm::Communicator& world, const sched::Grid& grid, PipelineE
 void reduce_over(comm::Communicator* group, void* data, std::int64_t count, DType dtype,
                  ReduceOp op) {
   if (group == nullptr) return;
-  const bool is_short = count * static_cast<std::int64_t>(size_of(dtype)) < kTwoShotBytes;
-  group->all_reduce(data, data, count, dtype, op,
-                    {.algorithm = is_short ? "one_shot" : "two_shot"});
+  const std::int64_t bytes = count * static_cast<std::int64_t>(size_of(dtype));
+  group->all_reduce(data, data, count, dtype, op, {.algorithm = sum_algorithm(bytes)});
+}
+
+std::string_view sum_algorithm(std::int64_t array_bytes) {
+  return array_bytes < kTwoShotBytes ? "one_shot" : "two_shot";
 }
 
 double sum_sent_bytes(std::int64_t array_bytes, int ranks) {

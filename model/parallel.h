@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <type_traits>
 
 #include "comm/communicator.h"
@@ -75,6 +76,8 @@ template <typename T>
 void max_over(comm::Communicator* group, T* data, std::int64_t count) {
   max_over(group, data, count, dtype_of_v<T>);
 }
+// The algorithm of such a sum over an array of this size.
+[[nodiscard]] std::string_view sum_algorithm(std::int64_t array_bytes);
 // Bytes one rank of `ranks` sends in such a reduction of an array of this size: (N-1) arrays for a
 // short one, 2 (N-1)/N of a long one.
 [[nodiscard]] double sum_sent_bytes(std::int64_t array_bytes, int ranks);

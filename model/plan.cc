@@ -26,7 +26,7 @@ constexpr std::int64_t kBatchMost = std::int64_t{1} << 30;  // sequences are cou
 // What the trainer does not have yet is refused, never ignored.
 void check_features(const TrainOptions& o) {
   require(o.cp == 1, fmt::format("cp {}; legal values: 1", o.cp));
-  require(o.zero == 0 || o.zero == 1, fmt::format("zero {}; legal values: 0, 1", o.zero));
+  require(o.zero >= 0 && o.zero <= 3, fmt::format("zero {}; legal values: 0, 1, 2, 3", o.zero));
   require(o.dtype == "f32" || o.dtype == "f64",
           fmt::format("dtype '{}'; legal values: f32, f64", o.dtype));
   require(o.dropout == 0, fmt::format("dropout {}; legal values: 0", o.dropout));

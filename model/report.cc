@@ -80,6 +80,23 @@ void add_memory(const TrainPlan& plan, const Stage<T>& stage, const sched::PerAx
   rows.add("gradients", "bytes", bytes.gradients, memory.gradients.size_bytes());
   rows.add("optimizer state", "bytes", bytes.optimizer, memory.optimizer.size_bytes());
 
+  if (run.zero >= sched::Zero::kGradients && run.sizes.dp > 1) {
+    std::int64_t largest = 0;
+    std::int64_t table = 0;
+    bool has_norm = false;
+    for (const Unit& unit : stage.flat().units) {
+      const Parameter& first = stage.parameters()[unit.first];
+      largest = std::max(largest, unit.count);
+      if (first.layout.tied && !first.second_copy) table = unit.count;
+      has_norm = has_norm || (unit.layer < 0 && first.name == "ln_f.weight");
+    }
+    // Where both ends are here the head's share of the tied table is kept beside the embedding's.
+    const std::int64_t head_share =
+        has_norm ? table / run.sizes.dp * static_cast<std::int64_t>(sizeof(T)) : 0;
+    rows.add("gathered units", "bytes",
+             sched::gathered_bytes(run.zero, largest, 1, run.precision) + head_share,
+             memory.gathered.size_bytes());
+  }
   rows.add("activations", "bytes", sched::activation_bytes(run, plan.schedule, at.pp),
            memory.activations.size_bytes());
 }

@@ -69,7 +69,7 @@ void sample(const SampleOptions& options, kernels::Threads threads,
   check(options, config);
   Memory memory;
   Stage<float> stage(config, StageParts::one(config, {0, config.layers, true, true}), {}, nullptr,
-                     {1, 1}, 1, threads, memory);
+                     {1, 1}, {}, threads, memory);
   load_model(paths, state, stage);
   Decoder<float> decoder(config, stage, threads);
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "kernels/cross_entropy.h"
-#include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/layer_norm.h"
 #include "model/linear.h"
@@ -26,7 +25,7 @@ StageParts StageParts::one(const Config& config, const StageShape& stage, int mi
 
 template <typename T>
 Stage<T>::Stage(const Config& config, StageParts parts, TensorRank tensor_rank,
-                comm::Communicator* tensor, BatchShape batch, std::int64_t multiple,
+                comm::Communicator* tensor, BatchShape batch, const Sharding& sharding,
                 kernels::Threads threads, Memory& memory)
     : config_(config),
       parts_(std::move(parts)),
@@ -34,12 +33,11 @@ Stage<T>::Stage(const Config& config, StageParts parts, TensorRank tensor_rank,
       tensor_(tensor),
       block_shape_(config, batch.batch, batch.time, tensor_rank.world),
       threads_(threads),
-      flat_(flat_layout(config, parts_.stages, tensor_rank, multiple)) {
+      units_(flat_layout(config, parts_.stages, tensor_rank, sharding.multiple()), sharding,
+             threads, memory.parameters, memory.gradients, memory.gathered),
+      cuts_gradients_(sharding.cuts_gradients()) {
   CHECK_EQ(static_cast<std::int64_t>(parts_.recompute.size()), config.layers);
   CHECK_LE(batch.time, config.max_time);
-  weights_ = memory.parameters.allocate<T>(flat_.count);
-  gradients_ = memory.gradients.allocate<T>(flat_.count);
-
   const std::int64_t rows = block_shape_.rows();
   const std::int64_t boundary = boundary_count();
   for (const auto kind :
@@ -60,7 +58,6 @@ Stage<T>::Stage(const Config& config, StageParts parts, TensorRank tensor_rank,
   scratch_ = BlockScratch<T>::allocate(block_shape_, memory.workspace);
   if (!has_head()) return;
   vocabulary_slice_ = parameter("wte.weight").slice;
-  if (has_embedding()) d_tied_ = memory.workspace.allocate<T>(vocabulary_slice_.local_count());
   norm_ = memory.workspace.allocate<T>(boundary);
   mean_ = memory.workspace.allocate<T>(rows);
   rstd_ = memory.workspace.allocate<T>(rows);
@@ -115,36 +112,50 @@ sched::Recompute Stage<T>::kind_of(std::size_t chunk, std::size_t layer) const {
 
 template <typename T>
 const Parameter& Stage<T>::parameter(const char* name) const {
-  const auto found = std::find_if(flat_.parameters.begin(), flat_.parameters.end(),
+  const auto found = std::find_if(flat().parameters.begin(), flat().parameters.end(),
                                   [&](const Parameter& p) { return p.name == name; });
-  CHECK(found != flat_.parameters.end());
+  CHECK(found != flat().parameters.end());
   return *found;
 }
 
 template <typename T>
-std::size_t Stage<T>::first_parameter(std::size_t chunk, std::size_t layer) const {
+std::size_t Stage<T>::unit_of(std::size_t chunk, std::size_t layer) const {
   const auto wanted = static_cast<std::size_t>(parts_.stages[chunk].first_layer) + layer;
-  const auto found = std::find_if(flat_.units.begin(), flat_.units.end(), [&](const Unit& unit) {
+  const auto found = std::find_if(flat().units.begin(), flat().units.end(), [&](const Unit& unit) {
     return unit.layer == static_cast<int>(wanted);
   });
-  CHECK(found != flat_.units.end());
-  return found->first;
+  CHECK(found != flat().units.end());
+  return static_cast<std::size_t>(found - flat().units.begin());
+}
+
+template <typename T>
+std::size_t Stage<T>::unit_of(const Parameter& parameter) const {
+  const auto found = std::find_if(flat().units.begin(), flat().units.end(), [&](const Unit& unit) {
+    return parameter.offset < unit.begin + unit.count;
+  });
+  CHECK(found != flat().units.end());
+  return static_cast<std::size_t>(found - flat().units.begin());
 }
 
 template <typename T>
 BlockWeights<const T> Stage<T>::block_weights(std::size_t chunk, std::size_t layer) const {
-  return BlockWeights<const T>::at(weights_, flat_.parameters, first_parameter(chunk, layer));
+  const Unit& unit = flat().units[unit_of(chunk, layer)];
+  return BlockWeights<const T>::at(weights() + unit.begin, flat().parameters, unit.first);
 }
 
 template <typename T>
-BlockWeights<T> Stage<T>::block_gradients(std::size_t chunk, std::size_t layer) {
-  return BlockWeights<T>::at(gradients_, flat_.parameters, first_parameter(chunk, layer));
+BlockWeights<T> Stage<T>::block_gradients(std::size_t unit) {
+  return BlockWeights<T>::at(units_.gradient(unit), flat().parameters, flat().units[unit].first);
 }
 
 template <typename T>
-void Stage<T>::zero_gradients() {
-  std::fill_n(gradients_, flat_.count, T{0});
-  if (d_tied_ != nullptr) std::fill_n(d_tied_, vocabulary_slice_.local_count(), T{0});
+void Stage<T>::prefetch_after(const Slot& slot, std::size_t layer, bool forward) {
+  if (forward) {
+    if (layer + 1 < slot.blocks.size()) units_.prefetch(unit_of(slot.chunk, layer + 1));
+  } else if (layer > 0) {
+    units_.prefetch(unit_of(slot.chunk, layer - 1));
+  }
+  units_.progress();
 }
 
 template <typename T>
@@ -156,7 +167,12 @@ double Stage<T>::forward(int slot_index, const Microbatch& microbatch, T loss_sc
     BlockSaved<T> saved = slot.blocks[layer];
     saved.borrow(shared_, kind_of(slot.chunk, layer));
     T* out = layer + 1 == slot.blocks.size() ? slot.output : slot.blocks[layer + 1].x;
-    block_forward<T>(block_shape_, block_weights(slot.chunk, layer), saved, out, tensor_, threads_);
+    const std::size_t unit = unit_of(slot.chunk, layer);
+    const auto w =
+        BlockWeights<const T>::at(units_.use(unit), flat().parameters, flat().units[unit].first);
+    prefetch_after(slot, layer, true);
+    block_forward<T>(block_shape_, w, saved, out, tensor_, threads_);
+    units_.release(unit);
   }
   return shape.has_head ? head(slot, microbatch, loss_scale, mode) : 0;
 }
@@ -166,39 +182,56 @@ double Stage<T>::forward(int slot_index, const Microbatch& microbatch, T loss_sc
 template <typename T>
 void Stage<T>::embed(const Slot& slot, const Microbatch& microbatch) {
   const Parameter& table = parameter("wte.weight");
-  const T* positions = tensor_rank_.rank == 0 ? weight("wpe.weight") : nullptr;
+  const std::size_t table_unit = unit_of(table);
+  const std::size_t position_unit = unit_of(parameter("wpe.weight"));
+  const T* rows = units_.use(table_unit);
+  const T* positions = units_.use(position_unit);
   kernels::embedding_forward<T>({.batch = block_shape_.batch,
                                  .time = block_shape_.time,
                                  .channels = block_shape_.channels,
                                  .first_row = table.slice.begin,
                                  .rows = table.slice.end - table.slice.begin},
-                                microbatch.tokens, weights_ + table.offset, positions,
-                                slot.blocks.front().x, threads_);
+                                microbatch.tokens, rows,
+                                tensor_rank_.rank == 0 ? positions : nullptr, slot.blocks.front().x,
+                                threads_);
+  units_.release(table_unit);
+  units_.release(position_unit);
   sum_over(tensor_, slot.blocks.front().x, boundary_count());
 }
 
 template <typename T>
 double Stage<T>::head(Slot& slot, const Microbatch& microbatch, T loss_scale, Mode mode) {
+  const std::size_t norm_unit = unit_of(parameter("ln_f.weight"));
+  const std::size_t table_unit = unit_of(parameter("wte.weight"));
+  const T* norm = units_.use(norm_unit);
+  const T* table = units_.use(table_unit);
+  const double loss = head_forward(slot, microbatch, norm, table);
+  if (mode == Mode::kTrain) {
+    head_backward(slot, microbatch, loss_scale, norm, table);
+    units_.gradient_done(norm_unit, microbatch.last);
+    units_.head_gradient_done(table_unit);
+  }
+  units_.release(norm_unit);
+  units_.release(table_unit);
+  return loss;
+}
+
+// norm: weight, then bias.
+template <typename T>
+double Stage<T>::head_forward(const Slot& slot, const Microbatch& microbatch, const T* norm,
+                              const T* table) {
   const std::int64_t rows = block_shape_.rows();
   const std::int64_t c = block_shape_.channels;
-  const std::int64_t columns = logit_columns();
-  const Parameter& norm_weight = parameter("ln_f.weight");
-  const Parameter& norm_bias = parameter("ln_f.bias");
-  const T* table = weight("wte.weight");
-  kernels::layer_norm_forward<T>({rows, c}, slot.output, weights_ + norm_weight.offset,
-                                 weights_ + norm_bias.offset, static_cast<T>(kNormEpsilon), norm_,
-                                 mean_, rstd_, threads_);
+  kernels::layer_norm_forward<T>({rows, c}, slot.output, norm, norm + c,
+                                 static_cast<T>(kNormEpsilon), norm_, mean_, rstd_, threads_);
   // logits = norm table^T: the form of an input gradient with W = table^T seen as [C, columns].
-  linear_backward_input<T>({rows, columns, c}, norm_, table, logits_, threads_);
+  linear_backward_input<T>({rows, logit_columns(), c}, norm_, table, logits_, threads_);
 
   T* row_max = row_stats_;
   T* sum_exp = row_stats_ + rows;
   T* target_logit = sum_exp + rows;
   T* loss = target_logit + rows;
-  const kernels::CrossEntropyShape entropy{.rows = rows,
-                                           .columns = columns,
-                                           .first_column = vocabulary_slice_.begin,
-                                           .vocabulary = config_.vocabulary};
+  const kernels::CrossEntropyShape entropy = entropy_shape();
   kernels::cross_entropy_max<T>(entropy, logits_, row_max, threads_);
   max_over(tensor_, row_max, rows);
   kernels::cross_entropy_sums<T>(entropy, logits_, microbatch.targets, row_max, sum_exp,
@@ -208,34 +241,55 @@ double Stage<T>::head(Slot& slot, const Microbatch& microbatch, T loss_scale, Mo
   kernels::cross_entropy_loss<T>(rows, microbatch.targets, sum_exp, target_logit, loss);
   double total = 0;
   for (std::int64_t i = 0; i < rows; ++i) total += static_cast<double>(loss[i]);
-  if (mode == Mode::kEvaluate) return total;
-
-  kernels::cross_entropy_backward<T>(entropy, logits_, microbatch.targets, row_max, sum_exp,
-                                     loss_scale, threads_);
-  T* d_table = d_tied_ != nullptr ? d_tied_ : gradients_ + parameter("wte.weight").offset;
-  linear_forward<T>({rows, columns, c}, logits_, table, d_norm_, threads_);
-  linear_backward_weight<T>({rows, columns, c}, logits_, norm_, d_table, threads_);
-  sum_over(tensor_, d_norm_, rows * c);
-  kernels::layer_norm_backward<T>({rows, c}, d_norm_, slot.output, weights_ + norm_weight.offset,
-                                  mean_, rstd_, kernels::Write::kAssign, d_output_,
-                                  gradients_ + norm_weight.offset, gradients_ + norm_bias.offset,
-                                  threads_);
-  std::swap(slot.output, d_output_);
   return total;
+}
+
+template <typename T>
+void Stage<T>::head_backward(Slot& slot, const Microbatch& microbatch, T loss_scale, const T* norm,
+                             const T* table) {
+  const std::int64_t rows = block_shape_.rows();
+  const std::int64_t c = block_shape_.channels;
+  const LinearShape shape{rows, logit_columns(), c};
+  const T* row_max = row_stats_;
+  const T* sum_exp = row_stats_ + rows;
+  kernels::cross_entropy_backward<T>(entropy_shape(), logits_, microbatch.targets, row_max, sum_exp,
+                                     loss_scale, threads_);
+  T* d_table = units_.head_gradient(unit_of(parameter("wte.weight")));
+  T* d_norm = units_.gradient(unit_of(parameter("ln_f.weight")));
+  linear_forward<T>(shape, logits_, table, d_norm_, threads_);
+  linear_backward_weight<T>(shape, logits_, norm_, d_table, threads_);
+  sum_over(tensor_, d_norm_, rows * c);
+  kernels::layer_norm_backward<T>({rows, c}, d_norm_, slot.output, norm, mean_, rstd_,
+                                  kernels::Write::kAssign, d_output_, d_norm, d_norm + c, threads_);
+  std::swap(slot.output, d_output_);
+}
+
+template <typename T>
+kernels::CrossEntropyShape Stage<T>::entropy_shape() const {
+  return {.rows = block_shape_.rows(),
+          .columns = logit_columns(),
+          .first_column = vocabulary_slice_.begin,
+          .vocabulary = config_.vocabulary};
 }
 
 template <typename T>
 void Stage<T>::backward(int slot_index, const Microbatch& microbatch, Weights weights) {
   Slot& slot = at(slot_index);
-  for (std::size_t layer = slot.blocks.size(); layer-- > 0;) block_backward(slot, layer, weights);
+  if (cuts_gradients_) weights = Weights::kNow;
+  for (std::size_t layer = slot.blocks.size(); layer-- > 0;)
+    block_backward(slot, layer, microbatch, weights);
   if (weights == Weights::kNow) embedding_backward(slot, microbatch);
 }
 
 template <typename T>
-void Stage<T>::block_backward(Slot& slot, std::size_t layer, Weights weights) {
+void Stage<T>::block_backward(Slot& slot, std::size_t layer, const Microbatch& microbatch,
+                              Weights weights) {
   const sched::Recompute kind = kind_of(slot.chunk, layer);
-  const BlockWeights<const T> w = block_weights(slot.chunk, layer);
-  const BlockWeights<T> d_w = block_gradients(slot.chunk, layer);
+  const std::size_t unit = unit_of(slot.chunk, layer);
+  const auto w =
+      BlockWeights<const T>::at(units_.use(unit), flat().parameters, flat().units[unit].first);
+  prefetch_after(slot, layer, false);
+  const BlockWeights<T> d_w = block_gradients(unit);
   const T* d_out = output_gradient(slot, layer);
   BlockSaved<T> saved = slot.blocks[layer];
   saved.borrow(shared_, kind);
@@ -252,15 +306,21 @@ void Stage<T>::block_backward(Slot& slot, std::size_t layer, Weights weights) {
   } else {
     slot.blocks[layer] = saved;
   }
+  units_.release(unit);
+  if (weights == Weights::kNow) units_.gradient_done(unit, microbatch.last);
 }
 
 template <typename T>
 void Stage<T>::backward_weights(int slot_index, const Microbatch& microbatch) {
+  if (cuts_gradients_) return;
   Slot& slot = at(slot_index);
   for (std::size_t layer = slot.blocks.size(); layer-- > 0;) {
-    if (kind_of(slot.chunk, layer) != sched::Recompute::kNone) continue;
-    block_backward_weight<T>(block_shape_, slot.blocks[layer], output_gradient(slot, layer),
-                             block_gradients(slot.chunk, layer), threads_);
+    const std::size_t unit = unit_of(slot.chunk, layer);
+    if (kind_of(slot.chunk, layer) == sched::Recompute::kNone)
+      block_backward_weight<T>(block_shape_, slot.blocks[layer], output_gradient(slot, layer),
+                               block_gradients(unit), threads_);
+    units_.gradient_done(unit, microbatch.last);
+    units_.progress();
   }
   embedding_backward(slot, microbatch);
 }
@@ -269,27 +329,28 @@ template <typename T>
 void Stage<T>::embedding_backward(const Slot& slot, const Microbatch& microbatch) {
   if (!parts_.stages[slot.chunk].has_embedding) return;
   const Parameter& table = parameter("wte.weight");
+  const std::size_t table_unit = unit_of(table);
+  const std::size_t position_unit = unit_of(parameter("wpe.weight"));
   kernels::embedding_backward<T>({.batch = block_shape_.batch,
                                   .time = block_shape_.time,
                                   .channels = block_shape_.channels,
                                   .first_row = table.slice.begin,
                                   .rows = table.slice.end - table.slice.begin},
                                  microbatch.tokens, slot.blocks.front().x,
-                                 gradients_ + table.offset,
-                                 gradients_ + parameter("wpe.weight").offset, threads_);
-}
-
-template <typename T>
-void Stage<T>::fold_tied_gradient() {
-  if (d_tied_ == nullptr) return;
-  kernels::add(gradients_ + parameter("wte.weight").offset, static_cast<const T*>(d_tied_),
-               vocabulary_slice_.local_count(), threads_);
+                                 units_.gradient(table_unit), units_.gradient(position_unit),
+                                 threads_);
+  units_.gradient_done(table_unit, microbatch.last);
+  units_.gradient_done(position_unit, microbatch.last);
 }
 
 template <typename T>
 std::uint64_t Stage<T>::tied_fingerprint() const {
   const Parameter& table = parameter("wte.weight");
-  return fingerprint(weights_ + table.offset, sizeof(T), 0, table.slice.local_count());
+  const Piece held =
+      units_.held()[unit_of(table)].within(table.offset, table.offset + table.slice.local_count());
+  if (held.count <= 0) return 0;
+  return fingerprint(weights() + held.weight_begin, sizeof(T), held.flat_begin - table.offset,
+                     held.count);
 }
 
 template class Stage<float>;

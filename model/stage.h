@@ -12,17 +12,20 @@
 //
 // Layers under recomputation compute again in backward what they did not keep. Their weights'
 // gradients are then found in backward as well, whether the schedule splits it or not: what they
-// multiply exists only there.
+// multiply exists only there. So do all layers where gradients are cut over data parallelism: a
+// unit's working buffer serves one microbatch at a time.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cross_entropy.h"
 #include "model/arena.h"
 #include "model/block.h"
 #include "model/config.h"
 #include "model/layout.h"
+#include "model/units.h"
 #include "sched/plan/held.h"
 
 namespace sinew::model {
@@ -31,6 +34,7 @@ namespace sinew::model {
 struct Microbatch {
   const std::int32_t* tokens = nullptr;
   const std::int32_t* targets = nullptr;
+  bool last = false;  // of the step
 };
 
 struct BatchShape {
@@ -45,6 +49,7 @@ struct Memory {
   Arena optimizer{"optimizer"};
   Arena activations{"activations"};
   Arena workspace{"workspace"};  // scratch and buffers that do not grow with microbatches in flight
+  Arena gathered{"gathered"};    // working buffers of units.h
 };
 
 // What of the model a rank holds, and how much of it at once.
@@ -60,23 +65,26 @@ struct StageParts {
 template <typename T>
 class Stage {
  public:
-  // multiple: as in flat_layout().
   Stage(const Config& config, StageParts parts, TensorRank tensor_rank, comm::Communicator* tensor,
-        BatchShape batch, std::int64_t multiple, kernels::Threads threads, Memory& memory);
+        BatchShape batch, const Sharding& sharding, kernels::Threads threads, Memory& memory);
 
-  // A parameter of the two ends, by its name; those of one of the rank's layers.
+  // A parameter of the two ends, by its name; those of one of the rank's layers. For a stage whose
+  // weights are not cut.
   [[nodiscard]] const T* weight(const char* name) const {
-    return weights_ + parameter(name).offset;
+    return units_.weights() + parameter(name).offset;
   }
   [[nodiscard]] BlockWeights<const T> block_weights(std::size_t chunk, std::size_t layer) const;
-  [[nodiscard]] const FlatLayout& flat() const { return flat_; }
-  [[nodiscard]] const std::vector<Parameter>& parameters() const { return flat_.parameters; }
-  [[nodiscard]] T* weights() { return weights_; }
-  [[nodiscard]] const T* weights() const { return weights_; }
-  [[nodiscard]] T* gradients() { return gradients_; }
-  [[nodiscard]] const std::vector<Unit>& units() const { return flat_.units; }
-  // Of the flat buffers, padding included.
-  [[nodiscard]] std::int64_t count() const { return flat_.count; }
+  [[nodiscard]] const FlatLayout& flat() const { return units_.flat(); }
+  [[nodiscard]] const std::vector<Parameter>& parameters() const { return flat().parameters; }
+  [[nodiscard]] Units<T>& units() { return units_; }
+  [[nodiscard]] const Units<T>& units() const { return units_; }
+  // As units() holds them.
+  [[nodiscard]] T* weights() { return units_.weights(); }
+  [[nodiscard]] const T* weights() const { return units_.weights(); }
+  [[nodiscard]] T* gradients() { return units_.gradients(); }
+  [[nodiscard]] const T* gradients() const { return units_.gradients(); }
+  // Of the flat layout, padding included.
+  [[nodiscard]] std::int64_t count() const { return flat().count; }
   [[nodiscard]] std::size_t chunks() const { return parts_.stages.size(); }
   [[nodiscard]] bool has_embedding() const { return parts_.stages.front().has_embedding; }
   [[nodiscard]] bool has_head() const { return parts_.stages.back().has_head; }
@@ -84,7 +92,7 @@ class Stage {
     return block_shape_.rows() * block_shape_.channels;
   }
 
-  void zero_gradients();
+  void zero_gradients() { units_.zero_gradients(); }
 
   // A free slot for a microbatch on a chunk, until it is closed.
   [[nodiscard]] int open(std::size_t chunk);
@@ -107,9 +115,8 @@ class Stage {
   // What backward with kLater left over; the slot's buffers must be as it left them.
   void backward_weights(int slot, const Microbatch& microbatch);
 
-  // Adds the head's share of the tied table's gradient; call once after the last backward of a
-  // step. Where one rank holds both ends both shares live here; else they meet by Parallel::tie().
-  void fold_tied_gradient();
+  // After the last backward of a step: Units::finish().
+  void finish_gradients(comm::Communicator* tie) { units_.finish(tie); }
 
   // Of the bits of this rank's slice of the tied table (tensor.h).
   [[nodiscard]] std::uint64_t tied_fingerprint() const;
@@ -130,12 +137,20 @@ class Stage {
 
   [[nodiscard]] Slot& at(int slot);
   [[nodiscard]] sched::Recompute kind_of(std::size_t chunk, std::size_t layer) const;
-  [[nodiscard]] std::size_t first_parameter(std::size_t chunk, std::size_t layer) const;
+  [[nodiscard]] std::size_t unit_of(std::size_t chunk, std::size_t layer) const;
+  [[nodiscard]] std::size_t unit_of(const Parameter& parameter) const;
   [[nodiscard]] const Parameter& parameter(const char* name) const;
-  [[nodiscard]] BlockWeights<T> block_gradients(std::size_t chunk, std::size_t layer);
+  [[nodiscard]] BlockWeights<T> block_gradients(std::size_t unit);
   void embed(const Slot& slot, const Microbatch& microbatch);
   double head(Slot& slot, const Microbatch& microbatch, T loss_scale, Mode mode);
-  void block_backward(Slot& slot, std::size_t layer, Weights weights);
+  double head_forward(const Slot& slot, const Microbatch& microbatch, const T* norm,
+                      const T* table);
+  void head_backward(Slot& slot, const Microbatch& microbatch, T loss_scale, const T* norm,
+                     const T* table);
+  [[nodiscard]] kernels::CrossEntropyShape entropy_shape() const;
+  // What to prefetch while a layer is computed: the next unit in this direction, if any.
+  void prefetch_after(const Slot& slot, std::size_t layer, bool forward);
+  void block_backward(Slot& slot, std::size_t layer, const Microbatch& microbatch, Weights weights);
   void embedding_backward(const Slot& slot, const Microbatch& microbatch);
   // The gradient of a layer's output.
   [[nodiscard]] static const T* output_gradient(const Slot& slot, std::size_t layer) {
@@ -148,9 +163,8 @@ class Stage {
   comm::Communicator* tensor_;
   BlockShape block_shape_;
   kernels::Threads threads_;
-  FlatLayout flat_;
-  T* weights_ = nullptr;
-  T* gradients_ = nullptr;
+  Units<T> units_;
+  bool cuts_gradients_;
   std::vector<Slot> slots_;
   std::array<std::vector<BlockSaved<T>>, sched::kRecomputeKinds> free_layers_;  // by Recompute
   std::vector<T*> free_outputs_;
@@ -159,8 +173,6 @@ class Stage {
 
   // Last stage only.
   Slice vocabulary_slice_;
-  T* d_tied_ =
-      nullptr;  // the head's gradient of the tied table while the embedding's is on this rank, too
   T* norm_ = nullptr;  // final norm's output
   T* mean_ = nullptr;
   T* rstd_ = nullptr;

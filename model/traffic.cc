@@ -1,5 +1,6 @@
 #include "model/traffic.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace sinew::model {
@@ -84,6 +85,61 @@ void Traffic::add_counters(const Parallel& parallel, int sign) {
   }
 }
 
+namespace {
+
+bool has_both_ends(const FlatLayout& flat) {
+  const auto holds = [&](const char* name) {
+    return std::any_of(flat.parameters.begin(), flat.parameters.end(),
+                       [&](const Parameter& p) { return p.name == name && !p.second_copy; });
+  };
+  return holds("wte.weight") && holds("ln_f.weight");
+}
+
+// Calls of a step for one unit over the data ranks.
+void add_unit(const sched::RunShape& run, const FlatLayout& flat, std::size_t index,
+              Traffic& traffic) {
+  const Unit& unit = flat.units[index];
+  const int ranks = run.sizes.dp;
+  const std::int64_t m = run.microbatches;
+  const bool tied = flat.parameters[unit.first].layout.tied;
+  const std::int64_t ends = tied && has_both_ends(flat) ? 2 : 1;
+  const auto add = [&](Pattern pattern, std::int64_t calls, int element_bytes) {
+    traffic.at(Group::kData, pattern) +=
+        collective(pattern, calls, unit.count, element_bytes, ranks);
+  };
+  const int gradient = run.precision.gradient;
+  const int parameter = run.precision.parameter;
+  switch (run.zero) {
+    case sched::Zero::kNone:
+      add(Pattern::kAllReduce, 1, gradient);
+      return;
+    case sched::Zero::kOptimizer:
+      add(Pattern::kReduceScatter, 1, gradient);
+      add(Pattern::kAllGather, 1, parameter);
+      return;
+    case sched::Zero::kGradients:
+      add(Pattern::kReduceScatter, m * ends, gradient);
+      add(Pattern::kAllGather, 1, parameter);
+      return;
+    case sched::Zero::kParameters:
+      add(Pattern::kReduceScatter, m * ends, gradient);
+      add(Pattern::kAllGather, unit.layer >= 0 ? 2 * m : m * ends, parameter);
+      return;
+  }
+}
+
+// The tied table's gradient between two ends: a rank's piece of it where gradients are cut.
+std::int64_t tie_elements(const sched::RunShape& run, const FlatLayout& flat,
+                          std::int64_t elements) {
+  if (run.zero < sched::Zero::kGradients || run.sizes.dp == 1) return elements;
+  for (const Unit& unit : flat.units) {
+    if (flat.parameters[unit.first].layout.tied) return unit.count / run.sizes.dp;
+  }
+  return elements;
+}
+
+}  // namespace
+
 Traffic predict_traffic(const sched::RunShape& run, const sched::PipeSchedule& schedule,
                         const sched::PerAxis& coordinates, const FlatLayout& flat,
                         std::int64_t model_parameters) {
@@ -94,13 +150,14 @@ Traffic predict_traffic(const sched::RunShape& run, const sched::PipeSchedule& s
     if (t.pattern == Pattern::kMessage) {
       const std::int64_t bytes = t.calls * t.elements * t.element_bytes;
       amount += {t.calls, bytes, static_cast<double>(bytes)};
-    } else if (group == Group::kData && run.zero != sched::Zero::kNone) {
-      for (const Unit& unit : flat.units)
-        amount += collective(t.pattern, t.calls, unit.count, t.element_bytes, t.ranks);
-    } else {
-      amount += collective(t.pattern, t.calls, t.elements, t.element_bytes, t.ranks);
+    } else if (group != Group::kData) {
+      const std::int64_t elements =
+          group == Group::kTie ? tie_elements(run, flat, t.elements) : t.elements;
+      amount += collective(t.pattern, t.calls, elements, t.element_bytes, t.ranks);
     }
   }
+  for (std::size_t i = 0; i < flat.units.size() && run.sizes.dp > 1; ++i)
+    add_unit(run, flat, i, traffic);
   constexpr int kScalarBytes = 8;
   const auto add_sum = [&](Group group, int ranks, std::int64_t elements) {
     if (ranks > 1)

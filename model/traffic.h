@@ -43,7 +43,14 @@ class Traffic {
 
 // One step of this rank by formula: sched/plan/volume.h's, and what it leaves out: the sums of the
 // gradient norm over tensor, pipeline and (ZeRO) data ranks, the sum of the number of targets over
-// data ranks. With ZeRO the arrays over data ranks are cut into `flat`'s units, padding included.
+// data ranks. Over data ranks every call moves one of `flat`'s units, padding included:
+//   ZeRO 0     one all-reduce of each
+//   ZeRO 1, 2  1 or m reduce-scatters and one all-gather of each
+//   ZeRO 3     m reduce-scatters and m all-gathers of each, m more of those of layers (backward
+//   uses
+//              no other weights)
+// Where a rank holds both ends of a tied model its table is used twice by a microbatch: under ZeRO
+// 2 and 3 m more reduce-scatters of it, under 3 m more all-gathers.
 [[nodiscard]] Traffic predict_traffic(const sched::RunShape& run,
                                       const sched::PipeSchedule& schedule,
                                       const sched::PerAxis& coordinates, const FlatLayout& flat,

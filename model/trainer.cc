@@ -66,7 +66,7 @@ class TrainerOf final : public Trainer {
                    .last = plan.schedule.rank_of(plan.schedule.stages() - 1)}),
         stage_(plan.config, stage_parts(plan, parallel_.coordinates().pp),
                {parallel_.coordinates().tp, plan.options.tp}, parallel_.tensor(), plan.microbatch,
-               Optimizer<T>::multiple(plan.options.zero, plan.options.dp), threads_, memory_),
+               {.zero = plan.run.zero, .data = parallel_.data()}, threads_, memory_),
         runner_(plan_.schedule, plan_.facts.credits, stage_, parallel_, memory_),
         optimizer_(stage_, parallel_, optimizer_options(plan.options), parameter_names(plan.config),
                    threads_, memory_),
@@ -121,10 +121,10 @@ class TrainerOf final : public Trainer {
   Summary summary() override;
 
   Tensors gather_weights() override {
-    return gather<T>(plan_.config, stage_, optimizer_, parallel_, stage_.weights());
+    return gather<T>(plan_.config, stage_, optimizer_, parallel_, Array::kWeights);
   }
   Tensors gather_gradients() override {
-    return gather<T>(plan_.config, stage_, optimizer_, parallel_, stage_.gradients());
+    return gather<T>(plan_.config, stage_, optimizer_, parallel_, Array::kGradients);
   }
 
  private:
@@ -142,7 +142,8 @@ class TrainerOf final : public Trainer {
     const std::int64_t size = plan_.microbatch.batch * plan_.microbatch.time;
     std::vector<Microbatch> list;
     for (std::int64_t at = 0; at < static_cast<std::int64_t>(tokens.size()); at += size) {
-      list.push_back({tokens.data() + at, targets.data() + at});
+      const bool last = at + size == static_cast<std::int64_t>(tokens.size());
+      list.push_back({tokens.data() + at, targets.data() + at, last});
     }
     return list;
   }

@@ -38,7 +38,7 @@ struct OneBlock {
   explicit OneBlock(std::int64_t channels)
       : config(config_of(channels)),
         stage(config, model::StageParts::one(config, {0, 1, false, false}), {0, 1}, nullptr, batch,
-              1, {}, memory),
+              {}, {}, memory),
         slot(stage.open(0)) {
     float* weights = stage.weights();
     for (std::int64_t i = 0; i < stage.count(); ++i)

@@ -32,8 +32,11 @@ StaticBytes static_bytes(std::int64_t count, Zero zero, const Precision& precisi
           held(Zero::kOptimizer) * precision.optimizer};
 }
 
-std::int64_t gathered_bytes(std::int64_t largest_unit, int prefetch, const Precision& precision) {
-  return largest_unit * ((prefetch + 1) * precision.parameter + precision.gradient);
+std::int64_t gathered_bytes(Zero zero, std::int64_t largest_unit, int prefetch,
+                            const Precision& precision) {
+  const int gradients = zero >= Zero::kGradients ? 2 : 0;
+  const int parameters = zero >= Zero::kParameters ? prefetch + 1 : 0;
+  return largest_unit * (parameters * precision.parameter + gradients * precision.gradient);
 }
 
 Recompute parse_recompute(std::string_view name) {

@@ -56,9 +56,10 @@ struct StaticBytes {
 //   3     16/N      16/N       18/N
 [[nodiscard]] StaticBytes static_bytes(std::int64_t count, Zero zero, const Precision& precision,
                                        std::int64_t ranks, std::int64_t index);
-// What ZeRO 3 holds beyond its third of that: the gathered parameters of the largest unit, once in
-// use and `prefetch` times on their way, and the unit's whole gradient before it is scattered.
-[[nodiscard]] std::int64_t gathered_bytes(std::int64_t largest_unit, int prefetch,
+// What ZeRO 2 and 3 hold beyond that: the whole gradient of the largest unit, once being computed
+// and once being scattered; ZeRO 3 also the gathered parameters of the largest unit, once in use
+// and `prefetch` times on their way. 0 for the other stages.
+[[nodiscard]] std::int64_t gathered_bytes(Zero zero, std::int64_t largest_unit, int prefetch,
                                           const Precision& precision);
 
 // Activations saved for the backward of one layer and microbatch with 16-bit values and one byte

@@ -108,10 +108,8 @@ void predict_memory(const RunShape& run, const PipeSchedule& schedule, Predictio
     of_rank.static_bytes =
         static_bytes(parameter_count(run.model, part), run.zero, run.precision, run.replicas(), 0);
     of_rank.activation_bytes = activation_bytes(run, schedule, rank);
-    if (run.zero == Zero::kParameters) {
-      of_rank.gathered_bytes =
-          gathered_bytes(layer_parameter_count(run.model, run.sizes.tp, 0), 1, run.precision);
-    }
+    of_rank.gathered_bytes = gathered_bytes(
+        run.zero, layer_parameter_count(run.model, run.sizes.tp, 0), 1, run.precision);
     if (rank > 0 && of_rank.memory_bytes() <= prediction.memory_bytes()) continue;
     prediction.static_bytes = of_rank.static_bytes;
     prediction.activation_bytes = of_rank.activation_bytes;

@@ -44,7 +44,7 @@ struct Machine {
 struct Prediction {
   StaticBytes static_bytes;
   std::int64_t activation_bytes = 0;  // saved for backward at the peak
-  std::int64_t gathered_bytes = 0;    // ZeRO 3's working set
+  std::int64_t gathered_bytes = 0;    // ZeRO 2's and 3's working set
   [[nodiscard]] std::int64_t memory_bytes() const {
     return static_bytes.total() + activation_bytes + gathered_bytes;
   }

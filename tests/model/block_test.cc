@@ -42,7 +42,7 @@ Result run_block(int tensor_world) {
     const Config config = test_config();
     Memory memory;
     Stage<double> stage(config, StageParts::one(config, {0, 1, false, false}),
-                        {tensor.rank(), tensor_world}, &tensor, kBatch, 1, {}, memory);
+                        {tensor.rank(), tensor_world}, &tensor, kBatch, {}, {}, memory);
     const int slot = stage.open(0);
     initialize_weights(3, stage);
     const std::int64_t count = stage.boundary_count();

@@ -66,7 +66,7 @@ void apply(const Split& split, TrainOptions& options) {
 TEST(Checkpoint, ResumeIsBitEqualInTheSameLayoutAndCloseInEveryOther) {
   const ScratchDirectory directory;
   const std::vector<Split> splits = {{1, 1, 1, 0}, {2, 1, 1, 0}, {1, 2, 1, 0},
-                                     {1, 1, 2, 1}, {2, 1, 2, 1}, {1, 2, 2, 0}};
+                                     {1, 1, 2, 1}, {2, 1, 2, 3}, {1, 2, 2, 2}};
   for (std::size_t i = 0; i < splits.size(); ++i) {
     TrainOptions options = base_options(directory);
     apply(splits[i], options);
@@ -83,6 +83,36 @@ TEST(Checkpoint, ResumeIsBitEqualInTheSameLayoutAndCloseInEveryOther) {
       const Result resumed = train(options, other.world(), 6, "");
       for (std::size_t k = 0; k < 3; ++k)
         EXPECT_NEAR(resumed.losses[k], whole.losses[3 + k], 1e-5 * whole.losses[3 + k]);
+    }
+  }
+}
+
+// Saved in one layout, opened in another and saved there again: the same weights and moments to
+// the last bit, whatever the cuts.
+TEST(Checkpoint, EveryLayoutOpensEveryOther) {
+  const ScratchDirectory directory;
+  const std::vector<Split> splits = {{1, 1, 1, 0}, {2, 1, 1, 0}, {1, 2, 1, 0}, {1, 1, 3, 1},
+                                     {1, 1, 3, 2}, {1, 1, 5, 3}, {2, 2, 2, 2}, {2, 2, 2, 3}};
+  const auto files = [](const std::string& saved) {
+    const CheckpointPaths paths = find_checkpoint(saved);
+    return test::read_file(paths.model) + test::read_file(paths.optimizer) +
+           test::read_file(paths.state);
+  };
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    TrainOptions options = base_options(directory);
+    options.batch = 30;
+    if (splits[i].world() == 8) options.batch = 4;
+    apply(splits[i], options);
+    const std::string saved = directory.path("from" + std::to_string(i));
+    static_cast<void>(train(options, splits[i].world(), 2, saved));
+    for (const std::size_t j : {(i + 1) % splits.size(), (i + 5) % splits.size()}) {
+      TrainOptions other = options;
+      apply(splits[j], other);
+      other.batch = splits[j].dp * 2;
+      other.resume = saved;
+      const std::string again = directory.path("again");
+      static_cast<void>(train(other, splits[j].world(), 2, again));
+      EXPECT_TRUE(files(again) == files(saved)) << i << " opened by " << j;
     }
   }
 }
@@ -243,7 +273,7 @@ TEST(LoadWeights, AcceptsThePrefixAndConvertsAndNamesWhatIsMissing) {
     return directory.write("weights.safetensors", make_safetensors_header(tensors, {}) + data);
   };
   Memory memory;
-  Stage<double> stage(config, StageParts::one(config, {0, 1, true, true}), {}, nullptr, {1, 1}, 1,
+  Stage<double> stage(config, StageParts::one(config, {0, 1, true, true}), {}, nullptr, {1, 1}, {},
                       {}, memory);
   for (const char* prefix : {"", "transformer."}) {
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
@@ -259,8 +289,8 @@ TEST(LoadWeights, AcceptsThePrefixAndConvertsAndNamesWhatIsMissing) {
       test::usage_error_of([&] { load_weights(write("", DType::kF32, "h.0.ln_2.bias"), stage); });
   EXPECT_NE(missing.find("no tensor 'h.0.ln_2.bias'"), std::string::npos);
   const Config wider{"test", 1, 1, 8, 3, 2};
-  Stage<double> other(wider, StageParts::one(wider, {0, 1, true, true}), {}, nullptr, {1, 1}, 1, {},
-                      memory);
+  Stage<double> other(wider, StageParts::one(wider, {0, 1, true, true}), {}, nullptr, {1, 1}, {},
+                      {}, memory);
   const std::string shape =
       test::usage_error_of([&] { load_weights(write("", DType::kF32, ""), other); });
   EXPECT_NE(shape.find("has shape [3, 4]; the model needs [3, 8]"), std::string::npos);

@@ -152,7 +152,7 @@ TEST(Golden, LogitsAndTheSumOfTokenLossesAgreeTo1e12) {
   const TrainPlan plan = make_plan(golden_options(directory, golden), 1);
   Memory memory;
   Stage<double> stage(plan.config, StageParts::one(plan.config, {0, 2, true, true}), {}, nullptr,
-                      {3, 12}, 1, {}, memory);
+                      {3, 12}, {}, {}, memory);
   for (const Parameter& p : stage.parameters()) {
     const auto values = golden.get<double>("init." + p.name);
     std::copy(values.begin(), values.end(), stage.weights() + p.offset);

@@ -1,6 +1,7 @@
 // A run that is killed at any moment leaves a complete checkpoint to resume from.
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,7 +49,12 @@ std::string latest(const std::string& run) { return test::read_file(run + "/late
 bool run_and_kill(const TrainOptions& options, const std::string& run, int saves,
                   std::chrono::microseconds then) {
   const pid_t child = ::fork();
-  if (child == 0) train_for_ever(options, run);
+  if (child == 0) {
+    // However this test ends, its child does too.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() == 1) ::_exit(1);
+    train_for_ever(options, run);
+  }
   const auto deadline = Clock::now() + std::chrono::seconds(20);
   std::string seen = latest(run);
   while (saves > 0 && Clock::now() < deadline) {

@@ -98,7 +98,8 @@ TEST(Layouts, ThoseThatDifferOnlyInThePipelineAgreeBitForBit) {
     int zero;
     int most_ranks;
   };
-  for (const Split split : {Split{1, 3, 1, 6}, Split{2, 1, 0, 8}, Split{2, 2, 1, 8}}) {
+  for (const Split split : {Split{1, 3, 1, 6}, Split{2, 1, 0, 8}, Split{2, 2, 1, 8},
+                            Split{1, 2, 2, 6}, Split{1, 2, 3, 6}}) {
     options.tp = split.tp;
     options.dp = split.dp;
     options.zero = split.zero;
@@ -115,6 +116,27 @@ TEST(Layouts, ThoseThatDifferOnlyInThePipelineAgreeBitForBit) {
         const LayoutError error = compare_runs(first, run);
         EXPECT_TRUE(error.bits_equal) << name_of(options) << " differs by " << error.largest()
                                       << " in " << error.worst_tensor;
+      }
+    }
+  }
+}
+
+// Cut over any number of ranks, units of any size leave remainders, and every microbatch moves.
+TEST(Layouts, EveryZeroStageOnAnyNumberOfRanksTrainsTheModelOfOneRank) {
+  const test::ScratchDirectory directory;
+  TrainOptions options = base_options(directory, "f64");
+  options.batch = 60;
+  const LayoutRun reference = run_on_threads(options, 1, 2);
+  for (const int dp : {2, 3, 5}) {
+    for (int zero = 0; zero <= 3; ++zero) {
+      for (const char* recompute : {"none", "full"}) {
+        options.dp = dp;
+        options.zero = zero;
+        options.microbatches = 2;
+        options.recompute = recompute;
+        const LayoutError error = compare_runs(reference, run_on_threads(options, dp, 2));
+        EXPECT_LE(error.largest(), layout_bound("f64"))
+            << name_of(options) << ", worst " << error.worst_tensor;
       }
     }
   }

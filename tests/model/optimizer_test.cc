@@ -33,7 +33,7 @@ struct Rank {
               StageParts::one(test_config(),
                               stage_shape(test_config(), sizes.pp, parallel.coordinates().pp)),
               {parallel.coordinates().tp, sizes.tp}, parallel.tensor(), {1, 5},
-              Optimizer<double>::multiple(options.zero, sizes.dp), {}, memory),
+              {.zero = sched::parse_zero(options.zero), .data = parallel.data()}, {}, memory),
         optimizer(stage, parallel, options, names(), {}, memory) {
     initialize_weights(1, stage);
   }

@@ -17,7 +17,7 @@ using test::ScratchDirectory;
 TEST(Decoder, LogitsOfEveryPositionEqualTheForwardPass) {
   const Config config{"test", 3, 4, 24, 37, 9};
   Memory memory;
-  Stage<double> stage(config, StageParts::one(config, {0, 3, true, true}), {}, nullptr, {1, 9}, 1,
+  Stage<double> stage(config, StageParts::one(config, {0, 3, true, true}), {}, nullptr, {1, 9}, {},
                       {}, memory);
   initialize_weights(4, stage);
   for (std::int64_t i = 0; i < stage.count(); ++i) stage.weights()[i] *= 10;

@@ -51,7 +51,7 @@ Sequences sequences(const Case& c) {
 
 Stage<double> make_stage(const Case& c, Memory& memory) {
   Stage<double> stage(c.config, StageParts::one(c.config, {0, c.config.layers, true, true}), {},
-                      nullptr, c.batch, 1, {}, memory);
+                      nullptr, c.batch, {}, {}, memory);
   CHECK_EQ(stage.open(0), 0);
   initialize_weights(11, stage);
   // Larger than the initial deviation, and biases that matter.
@@ -70,7 +70,7 @@ TEST(Stage, GradientsAgreeWithFiniteDifferences) {
     stage.zero_gradients();
     static_cast<void>(stage.forward(0, s.view(), 1, Mode::kTrain));
     stage.backward(0, s.view(), Weights::kNow);
-    stage.fold_tied_gradient();
+    stage.finish_gradients(nullptr);
 
     const std::vector<double> weights(stage.weights(), stage.weights() + stage.count());
     for (std::uint32_t direction = 0; direction < 6; ++direction) {
@@ -103,7 +103,7 @@ TEST(Stage, PositionsWithoutTargetsAddNeitherLossNorGradient) {
   stage.zero_gradients();
   EXPECT_EQ(stage.forward(0, s.view(), 1, Mode::kTrain), 0);
   stage.backward(0, s.view(), Weights::kNow);
-  stage.fold_tied_gradient();
+  stage.finish_gradients(nullptr);
   for (std::int64_t i = 0; i < stage.count(); ++i) ASSERT_EQ(stage.gradients()[i], 0);
 }
 
@@ -125,7 +125,7 @@ TEST(Initialize, ValuesDependOnNeitherThreadsNorSlices) {
   const auto weights_of = [&](TensorRank tensor, int threads) {
     Memory memory;
     Stage<float> stage(config, StageParts::one(config, {0, 2, true, true}), tensor, nullptr, {1, 1},
-                       1, {}, memory);
+                       {}, {}, memory);
     initialize_weights(6, stage, {.count = threads});
     std::map<std::string, std::map<std::int64_t, float>> values;
     for (const Parameter& p : stage.parameters()) {

@@ -112,7 +112,9 @@ TEST(PlanMemory, CutArraysOfAllRanksAddUpForAnyRemainder) {
 }
 
 TEST(PlanMemory, GatheredUnitsAreCountedForZero3) {
-  EXPECT_EQ(gathered_bytes(1000, 1, kBf16), 2 * 1000 * 2 + 1000 * 2);
+  EXPECT_EQ(gathered_bytes(Zero::kParameters, 1000, 1, kBf16), 2 * 1000 * 2 + 2 * 1000 * 2);
+  EXPECT_EQ(gathered_bytes(Zero::kGradients, 1000, 1, kBf16MainGradients), 2 * 1000 * 4);
+  EXPECT_EQ(gathered_bytes(Zero::kOptimizer, 1000, 1, kBf16), 0);
   EXPECT_THROW((void)parse_zero(4), UsageError);
 }
 

@@ -1,0 +1,296 @@
+#include "model/units.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "kernels/elementwise.h"
+#include "model/parallel.h"
+#include "sched/base/check.h"
+
+namespace sinew::model {
+
+namespace {
+
+constexpr std::size_t kBuffers = 2;  // one in use and one on its way
+
+// The two ends of a model use a table and a small unit at once.
+static_assert(kBuffers >= 2);
+
+std::int64_t largest_unit(const FlatLayout& flat) {
+  std::int64_t most = 0;
+  for (const Unit& unit : flat.units) most = std::max(most, unit.count);
+  return most;
+}
+
+void wait_if_pending(comm::Request& request) {
+  if (request.pending()) request.wait();
+}
+
+}  // namespace
+
+Piece Piece::within(std::int64_t begin, std::int64_t end) const {
+  const std::int64_t first = std::max(begin, flat_begin);
+  const std::int64_t last = std::min(end, flat_begin + count);
+  const std::int64_t skipped = first - flat_begin;
+  return {first, last - first, weight_begin + skipped, gradient_begin + skipped,
+          state_begin + skipped};
+}
+
+template <typename T>
+Units<T>::Units(FlatLayout flat, const Sharding& sharding, kernels::Threads threads, Arena& weights,
+                Arena& gradients, Arena& working)
+    : flat_(std::move(flat)), sharding_(sharding), threads_(threads) {
+  const bool cuts_state = sharding.zero != sched::Zero::kNone;
+  const std::int64_t pieces = cuts_state ? sharding.ranks() : 1;
+  bool has_first_copy = false;
+  bool has_head = false;
+  for (const Unit& unit : flat_.units) {
+    CHECK_EQ(unit.count % pieces, 0);
+    const std::int64_t share = unit.count / pieces;
+    const std::int64_t at = unit.begin + (cuts_state ? sharding.rank() * share : 0);
+    const std::int64_t cut_at = unit.begin / pieces;
+    owned_.push_back({.flat_begin = at,
+                      .count = share,
+                      .weight_begin = sharding.cuts_weights() ? cut_at : at,
+                      .gradient_begin = sharding.cuts_gradients() ? cut_at : at,
+                      .state_begin = cut_at});
+    held_.push_back(sharding.cuts_weights()
+                        ? owned_.back()
+                        : Piece{unit.begin, unit.count, unit.begin, unit.begin, unit.begin});
+  }
+  for (const Parameter& p : flat_.parameters) {
+    has_first_copy = has_first_copy || (p.layout.tied && !p.second_copy);
+    has_head = has_head || p.name == "ln_f.weight";
+  }
+  weights_ = weights.allocate<T>(sharding.cuts_weights() ? flat_.count / pieces : flat_.count);
+  gradients_ =
+      gradients.allocate<T>(sharding.cuts_gradients() ? flat_.count / pieces : flat_.count);
+  const std::int64_t largest = largest_unit(flat_);
+  for (std::size_t i = 0; i < kBuffers; ++i) {
+    if (sharding.cuts_weights()) gathered_.push_back({.data = working.allocate<T>(largest)});
+    if (sharding.cuts_gradients()) working_.push_back({.data = working.allocate<T>(largest)});
+  }
+  if (has_first_copy && has_head) {
+    const Unit& table = flat_.units.front();
+    head_share_ =
+        working.allocate<T>(sharding.cuts_gradients() ? table.count / pieces : table.count);
+  }
+  started_.resize(flat_.units.size());
+  bad_.resize(flat_.parameters.size());
+}
+
+// ---- weights
+
+template <typename T>
+typename Units<T>::Buffer* Units<T>::find_gathered(std::size_t unit) {
+  const auto found = std::find_if(gathered_.begin(), gathered_.end(),
+                                  [&](const Buffer& buffer) { return buffer.unit == unit; });
+  return found == gathered_.end() ? nullptr : &*found;
+}
+
+template <typename T>
+void Units<T>::gather(Buffer& buffer, std::size_t unit) {
+  CHECK(!buffer.request.pending());
+  buffer.unit = unit;
+  buffer.request = sharding_.data->start_all_gather(weights_ + owned_[unit].weight_begin,
+                                                    buffer.data, owned_[unit].count, dtype_of_v<T>);
+}
+
+template <typename T>
+const T* Units<T>::use(std::size_t unit) {
+  if (!sharding_.cuts_weights()) return weights_ + flat_.units[unit].begin;
+  Buffer* buffer = find_gathered(unit);
+  if (buffer == nullptr) {
+    buffer = find_gathered(kNone);
+    CHECK(buffer != nullptr);
+    gather(*buffer, unit);
+  }
+  CHECK(!buffer->busy);
+  buffer->busy = true;
+  wait_if_pending(buffer->request);
+  return buffer->data;
+}
+
+template <typename T>
+void Units<T>::prefetch(std::size_t unit) {
+  if (!sharding_.cuts_weights() || find_gathered(unit) != nullptr) return;
+  Buffer* buffer = find_gathered(kNone);
+  if (buffer != nullptr) gather(*buffer, unit);
+}
+
+// What is not in use is not kept.
+template <typename T>
+void Units<T>::release(std::size_t unit) {
+  if (!sharding_.cuts_weights()) return;
+  Buffer* buffer = find_gathered(unit);
+  CHECK(buffer != nullptr && buffer->busy);
+  buffer->busy = false;
+  buffer->unit = kNone;
+}
+
+template <typename T>
+void Units<T>::share_weights() {
+  if (sharding_.data == nullptr || sharding_.zero == sched::Zero::kNone || sharding_.cuts_weights())
+    return;
+  for (std::size_t i = 0; i < owned_.size(); ++i) {
+    sharding_.data->all_gather(weights_ + owned_[i].weight_begin, weights_ + flat_.units[i].begin,
+                               owned_[i].count, dtype_of_v<T>);
+  }
+}
+
+// ---- gradients
+
+template <typename T>
+void Units<T>::zero_gradients() {
+  CHECK(reductions_.empty() && scattering_.empty());
+  const std::int64_t pieces = sharding_.cuts_gradients() ? sharding_.ranks() : 1;
+  std::fill_n(gradients_, flat_.count / pieces, T{0});
+  if (head_share_ != nullptr) std::fill_n(head_share_, flat_.units.front().count / pieces, T{0});
+  started_.assign(started_.size(), false);
+  bad_.assign(bad_.size(), false);
+}
+
+template <typename T>
+T* Units<T>::gradient(std::size_t unit) {
+  if (!sharding_.cuts_gradients()) return gradients_ + flat_.units[unit].begin;
+  return gradient_buffer(unit, false).data;
+}
+
+template <typename T>
+T* Units<T>::head_gradient(std::size_t unit) {
+  if (head_share_ == nullptr) return gradient(unit);
+  return sharding_.cuts_gradients() ? gradient_buffer(unit, true).data : head_share_;
+}
+
+template <typename T>
+void Units<T>::gradient_done(std::size_t unit, bool last) {
+  if (sharding_.cuts_gradients()) {
+    scatter(gradient_buffer(unit, false));
+  } else if (last && !is_tied(unit)) {
+    start_reduction(unit);
+  }
+}
+
+template <typename T>
+void Units<T>::head_gradient_done(std::size_t unit) {
+  if (sharding_.cuts_gradients()) scatter(gradient_buffer(unit, head_share_ != nullptr));
+}
+
+// The one that this microbatch adds to, from zeros.
+template <typename T>
+typename Units<T>::Buffer& Units<T>::gradient_buffer(std::size_t unit, bool head) {
+  for (Buffer& buffer : working_) {
+    if (buffer.unit == unit && buffer.head == head && !buffer.busy) return buffer;
+  }
+  const auto is_free = [](const Buffer& buffer) { return buffer.unit == kNone; };
+  auto free = std::find_if(working_.begin(), working_.end(), is_free);
+  if (free == working_.end()) {
+    collect_oldest();
+    free = std::find_if(working_.begin(), working_.end(), is_free);
+  }
+  free->unit = unit;
+  free->head = head;
+  std::fill_n(free->data, flat_.units[unit].count, T{0});
+  return *free;
+}
+
+template <typename T>
+void Units<T>::scatter(Buffer& buffer) {
+  note_bad(buffer.unit, buffer.data);
+  const std::int64_t share = owned_[buffer.unit].count;
+  buffer.busy = true;
+  buffer.request = sharding_.data->start_reduce_scatter(
+      buffer.data, buffer.data + sharding_.rank() * share, share, dtype_of_v<T>, ReduceOp::kSum,
+      {.algorithm = "direct"});
+  scattering_.push_back(static_cast<std::size_t>(&buffer - working_.data()));
+}
+
+// Microbatches are added in the order in which they were scattered.
+template <typename T>
+void Units<T>::collect_oldest() {
+  CHECK(!scattering_.empty());
+  Buffer& buffer = working_[scattering_.front()];
+  scattering_.pop_front();
+  wait_if_pending(buffer.request);
+  const Piece& piece = owned_[buffer.unit];
+  T* target = buffer.head ? head_share_ : gradients_ + piece.gradient_begin;
+  kernels::add(target, static_cast<const T*>(buffer.data + sharding_.rank() * piece.count),
+               piece.count, threads_);
+  buffer.unit = kNone;
+  buffer.busy = false;
+}
+
+template <typename T>
+void Units<T>::start_reduction(std::size_t unit) {
+  started_[unit] = true;
+  const Unit& u = flat_.units[unit];
+  T* data = gradients_ + u.begin;
+  note_bad(unit, data);
+  if (sharding_.data == nullptr) return;
+  if (sharding_.zero == sched::Zero::kNone) {
+    reductions_.push_back(sharding_.data->start_all_reduce(
+        data, data, u.count, dtype_of_v<T>, ReduceOp::kSum,
+        {.algorithm = sum_algorithm(u.count * static_cast<std::int64_t>(sizeof(T)))}));
+  } else {
+    reductions_.push_back(sharding_.data->start_reduce_scatter(
+        data, gradients_ + owned_[unit].gradient_begin, owned_[unit].count, dtype_of_v<T>,
+        ReduceOp::kSum, {.algorithm = "direct"}));
+  }
+}
+
+template <typename T>
+void Units<T>::finish(comm::Communicator* tie) {
+  while (!scattering_.empty()) collect_oldest();
+  const bool cuts = sharding_.cuts_gradients();
+  for (std::size_t i = 0; i < flat_.units.size(); ++i) {
+    if (!is_tied(i)) continue;
+    T* gradients = gradients_ + (cuts ? owned_[i].gradient_begin : flat_.units[i].begin);
+    const std::int64_t count =
+        cuts ? owned_[i].count : flat_.parameters[flat_.units[i].first].slice.local_count();
+    if (head_share_ != nullptr)
+      kernels::add(gradients, static_cast<const T*>(head_share_), count, threads_);
+    sum_over(tie, gradients, count);
+  }
+  if (cuts) return;
+  for (std::size_t i = 0; i < flat_.units.size(); ++i) {
+    if (!started_[i]) start_reduction(i);
+  }
+  for (comm::Request& request : reductions_) wait_if_pending(request);
+  reductions_.clear();
+}
+
+template <typename T>
+void Units<T>::progress() {
+  for (comm::Request& request : reductions_) {
+    if (request.pending() && !request.test()) return;
+  }
+  for (const std::size_t i : scattering_) {
+    if (working_[i].request.pending() && !working_[i].request.test()) return;
+  }
+  for (Buffer& buffer : gathered_) {
+    if (buffer.request.pending()) static_cast<void>(buffer.request.test());
+  }
+}
+
+template <typename T>
+void Units<T>::note_bad(std::size_t unit, const T* gradients) {
+  const Unit& u = flat_.units[unit];
+  for (std::size_t i = u.first; i < flat_.parameters.size(); ++i) {
+    const Parameter& p = flat_.parameters[i];
+    if (p.offset >= u.begin + u.count) return;
+    const double sum =
+        kernels::sum_of_squares(gradients + (p.offset - u.begin), p.slice.local_count());
+    if (!std::isfinite(sum)) bad_[i] = true;
+  }
+}
+
+template <typename T>
+bool Units<T>::is_tied(std::size_t unit) const {
+  return flat_.parameters[flat_.units[unit].first].layout.tied;
+}
+
+template class Units<float>;
+template class Units<double>;
+
+}  // namespace sinew::model
