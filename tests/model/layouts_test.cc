@@ -69,7 +69,7 @@ TEST_P(LayoutLaw, EveryLayoutTrainsTheModelOfOneRank) {
   single.microbatches = 1;
   const LayoutRun reference = run_on_threads(single, 1, 2);
   EXPECT_GT(reference.norms.front(), base.clip);
-  const std::vector<TrainOptions> layouts = sample(enumerate_layouts(base, world, {1, 3}), 16);
+  const std::vector<TrainOptions> layouts = sample(enumerate_layouts(base, world, {1, 3}), 10);
   ASSERT_FALSE(layouts.empty());
   for (const TrainOptions& options : layouts) {
     const LayoutError error = compare_runs(reference, run_on_threads(options, world, 2));
