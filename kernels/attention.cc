@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <type_traits>
 
 #include "kernels/registry.h"
@@ -90,24 +91,80 @@ class Result {
   HeadView<W> sums_;
 };
 
+// The whole forms on one pair.
+template <typename T>
+void forward_pair(const PairProblem& p, HeadView<const T> q, HeadView<const T> k,
+                  HeadView<const T> v, HeadView<T> o, Wide<T>* lse) {
+  const auto& version = best<AttentionFunctions<T>>();
+  const Result<T> result(p.queries(o), p.shape.time, p.group * p.shape.head_dim);
+  Wide<T>* row = lse + p.first_row;
+  std::fill_n(row, p.group * p.shape.time, -std::numeric_limits<Wide<T>>::infinity());
+  version.forward(p.shape, {.time = p.shape.time}, {0, 1}, p.queries(q), p.keys(k), p.keys(v),
+                  result.sums(), row);
+  result.store(version);
+}
+
+// row_dot: scratch [group, time].
+template <typename T>
+void backward_pair(const PairProblem& p, HeadView<const T> q, HeadView<const T> k,
+                   HeadView<const T> v, HeadView<const T> o, const Wide<T>* lse,
+                   HeadView<const T> d_o, HeadView<T> d_q, HeadView<T> d_k, HeadView<T> d_v,
+                   Wide<T>* row_dot) {
+  const auto& version = best<AttentionFunctions<T>>();
+  const std::int64_t time = p.shape.time;
+  const Result<T> query_sums(p.queries(d_q), time, p.group * p.shape.head_dim);
+  const Result<T> key_sums(p.keys(d_k), time, p.shape.head_dim);
+  const Result<T> value_sums(p.keys(d_v), time, p.shape.head_dim);
+  version.row_dot(p.shape, {0, 1}, p.queries(o), p.queries(d_o), row_dot);
+  version.backward(p.shape, {.time = time}, {0, 1}, p.queries(q), p.keys(k), p.keys(v),
+                   lse + p.first_row, row_dot, p.queries(d_o), query_sums.sums(), key_sums.sums(),
+                   value_sums.sums());
+  for (const Result<T>* result : {&query_sums, &key_sums, &value_sums}) result->store(version);
+}
+
+// The shape of the longest sequence; checks what attention.h says of starts.
+AttentionShape longest_sequence(const AttentionShape& shape, std::span<const std::int64_t> starts) {
+  CHECK(!starts.empty());
+  CHECK_GE(starts.front(), 0);
+  AttentionShape longest = shape;
+  longest.batch = 1;
+  longest.time = 0;
+  for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
+    CHECK_LE(starts[i], starts[i + 1]);
+    longest.time = std::max(longest.time, starts[i + 1] - starts[i]);
+  }
+  return longest;
+}
+
+// Calls body(the pair's problem, its sequence's first token) for a range of (sequence, key-value
+// head) pairs.
+template <typename Body>
+void for_each_packed_pair(const AttentionShape& shape, std::span<const std::int64_t> starts,
+                          Part pairs, Body&& body) {
+  for (std::int64_t pair = pairs.offset; pair < pairs.offset + pairs.count; ++pair) {
+    const auto i = static_cast<std::size_t>(pair / shape.kv_heads);
+    AttentionShape sequence = shape;
+    sequence.batch = 1;
+    sequence.time = starts[i + 1] - starts[i];
+    body(PairProblem(sequence, pair % shape.kv_heads), starts[i]);
+  }
+}
+
+template <typename T>
+HeadView<T> from_token(HeadView<T> x, std::int64_t token) {
+  x.data += token * x.time_stride;
+  return x;
+}
+
 }  // namespace
 
 template <typename T>
 void attention_forward(const AttentionShape& shape, HeadView<const T> q, HeadView<const T> k,
                        HeadView<const T> v, HeadView<T> o, Wide<T>* lse, Threads threads) {
-  const KeySpan keys{.time = shape.time};
-  check_shape(shape, keys, threads);
-  const auto& version = best<AttentionFunctions<T>>();
+  check_shape(shape, {.time = shape.time}, threads);
   for_each_pair_range(shape, threads, [&](Part pairs) {
-    for (std::int64_t pair = pairs.offset; pair < pairs.offset + pairs.count; ++pair) {
-      const PairProblem p(shape, pair);
-      const Result<T> result(p.queries(o), shape.time, p.group * shape.head_dim);
-      Wide<T>* row = lse + p.first_row;
-      std::fill_n(row, p.group * shape.time, -std::numeric_limits<Wide<T>>::infinity());
-      version.forward(p.shape, keys, {0, 1}, p.queries(q), p.keys(k), p.keys(v), result.sums(),
-                      row);
-      result.store(version);
-    }
+    for (std::int64_t pair = pairs.offset; pair < pairs.offset + pairs.count; ++pair)
+      forward_pair<T>(PairProblem(shape, pair), q, k, v, o, lse);
   });
 }
 
@@ -116,23 +173,47 @@ void attention_backward(const AttentionShape& shape, HeadView<const T> q, HeadVi
                         HeadView<const T> v, HeadView<const T> o, const Wide<T>* lse,
                         HeadView<const T> d_o, HeadView<T> d_q, HeadView<T> d_k, HeadView<T> d_v,
                         Threads threads) {
-  const KeySpan keys{.time = shape.time};
-  check_shape(shape, keys, threads);
-  const auto& version = best<AttentionFunctions<T>>();
+  check_shape(shape, {.time = shape.time}, threads);
   for_each_pair_range(shape, threads, [&](Part pairs) {
-    const std::int64_t group = shape.heads / shape.kv_heads;
-    const auto row_dot = allocate_scratch<Wide<T>>(group * shape.time);
-    for (std::int64_t pair = pairs.offset; pair < pairs.offset + pairs.count; ++pair) {
-      const PairProblem p(shape, pair);
-      const Result<T> query_sums(p.queries(d_q), shape.time, group * shape.head_dim);
-      const Result<T> key_sums(p.keys(d_k), shape.time, shape.head_dim);
-      const Result<T> value_sums(p.keys(d_v), shape.time, shape.head_dim);
-      version.row_dot(p.shape, {0, 1}, p.queries(o), p.queries(d_o), row_dot.get());
-      version.backward(p.shape, keys, {0, 1}, p.queries(q), p.keys(k), p.keys(v), lse + p.first_row,
-                       row_dot.get(), p.queries(d_o), query_sums.sums(), key_sums.sums(),
-                       value_sums.sums());
-      for (const Result<T>* result : {&query_sums, &key_sums, &value_sums}) result->store(version);
-    }
+    const auto row_dot = allocate_scratch<Wide<T>>(shape.heads / shape.kv_heads * shape.time);
+    for (std::int64_t pair = pairs.offset; pair < pairs.offset + pairs.count; ++pair)
+      backward_pair<T>(PairProblem(shape, pair), q, k, v, o, lse, d_o, d_q, d_k, d_v,
+                       row_dot.get());
+  });
+}
+
+template <typename T>
+void attention_forward_packed(const AttentionShape& shape, std::span<const std::int64_t> starts,
+                              HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
+                              HeadView<T> o, Wide<T>* lse, Threads threads) {
+  check_shape(longest_sequence(shape, starts), {}, threads);
+  const auto pair_count = static_cast<std::int64_t>(starts.size() - 1) * shape.kv_heads;
+  parallel_for(threads, pair_count, 1, [&](std::int64_t begin, std::int64_t end) {
+    for_each_packed_pair(
+        shape, starts, {begin, end - begin}, [&](const PairProblem& p, std::int64_t first) {
+          forward_pair<T>(p, from_token(q, first), from_token(k, first), from_token(v, first),
+                          from_token(o, first), lse + first * shape.heads);
+        });
+  });
+}
+
+template <typename T>
+void attention_backward_packed(const AttentionShape& shape, std::span<const std::int64_t> starts,
+                               HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
+                               HeadView<const T> o, const Wide<T>* lse, HeadView<const T> d_o,
+                               HeadView<T> d_q, HeadView<T> d_k, HeadView<T> d_v, Threads threads) {
+  const AttentionShape longest = longest_sequence(shape, starts);
+  check_shape(longest, {}, threads);
+  const auto pair_count = static_cast<std::int64_t>(starts.size() - 1) * shape.kv_heads;
+  parallel_for(threads, pair_count, 1, [&](std::int64_t begin, std::int64_t end) {
+    const auto row_dot = allocate_scratch<Wide<T>>(shape.heads / shape.kv_heads * longest.time);
+    for_each_packed_pair(
+        shape, starts, {begin, end - begin}, [&](const PairProblem& p, std::int64_t first) {
+          backward_pair<T>(p, from_token(q, first), from_token(k, first), from_token(v, first),
+                           from_token(o, first), lse + first * shape.heads, from_token(d_o, first),
+                           from_token(d_q, first), from_token(d_k, first), from_token(d_v, first),
+                           row_dot.get());
+        });
   });
 }
 
@@ -175,6 +256,13 @@ void attention_row_dot(const AttentionShape& shape, HeadView<const T> o, HeadVie
                                       HeadView<const T>, HeadView<const T>, const Wide<T>*,        \
                                       HeadView<const T>, HeadView<T>, HeadView<T>, HeadView<T>,    \
                                       Threads);                                                    \
+  template void attention_forward_packed<T>(const AttentionShape&, std::span<const std::int64_t>,  \
+                                            HeadView<const T>, HeadView<const T>,                  \
+                                            HeadView<const T>, HeadView<T>, Wide<T>*, Threads);    \
+  template void attention_backward_packed<T>(                                                      \
+      const AttentionShape&, std::span<const std::int64_t>, HeadView<const T>, HeadView<const T>,  \
+      HeadView<const T>, HeadView<const T>, const Wide<T>*, HeadView<const T>, HeadView<T>,        \
+      HeadView<T>, HeadView<T>, Threads);                                                          \
   template void attention_forward_partial<T>(const AttentionShape&, KeySpan, HeadView<const T>,    \
                                              HeadView<const T>, HeadView<const T>,                 \
                                              HeadView<Wide<T>>, Wide<T>*, Threads);                \

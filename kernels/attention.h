@@ -26,6 +26,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "kernels/cpu.h"
@@ -60,6 +61,22 @@ void attention_backward(const AttentionShape& shape, HeadView<const T> q, HeadVi
                         HeadView<const T> v, HeadView<const T> o, const Wide<T>* lse,
                         HeadView<const T> d_o, HeadView<T> d_q, HeadView<T> d_k, HeadView<T> d_v,
                         Threads threads = {});
+
+// Sequences of different lengths, one behind the other without padding: sequence i is tokens
+// [starts[i], starts[i + 1]) of every view and sees itself only. starts: one more than there are
+// sequences, not decreasing; a sequence may be empty. shape.batch, shape.time and batch_stride are
+// not used. lse of sequence i: [H, its length], at H * starts[i]. Each sequence's results are those
+// of the whole form on it alone, bit for bit; tokens outside the sequences are left alone.
+template <typename T>
+void attention_forward_packed(const AttentionShape& shape, std::span<const std::int64_t> starts,
+                              HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
+                              HeadView<T> o, Wide<T>* lse, Threads threads = {});
+template <typename T>
+void attention_backward_packed(const AttentionShape& shape, std::span<const std::int64_t> starts,
+                               HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
+                               HeadView<const T> o, const Wide<T>* lse, HeadView<const T> d_o,
+                               HeadView<T> d_q, HeadView<T> d_k, HeadView<T> d_v,
+                               Threads threads = {});
 
 // The partial form, for attention over a sequence whose keys are spread over ranks (ring
 // attention). k and v hold `time` keys; query t (of shape.time) sees key s iff s <= t + diagonal.

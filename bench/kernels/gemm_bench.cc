@@ -181,9 +181,9 @@ void bench_summary(benchmark::State& state, int threads) {
   state.counters["to_best_least"] = sum.rows > 0 ? sum.least : 0;
 }
 
-// Some 0.15 s for each of six runs at 100 GFLOP/s, at least three turns.
+// Some 0.1 s for each of six runs at 100 GFLOP/s, at least three turns.
 int turns(const GemmShape& s) {
-  return static_cast<int>(std::clamp(0.15e11 / flops_of(s), 3.0, 21.0));
+  return static_cast<int>(std::clamp(0.1e11 / flops_of(s), 3.0, 15.0));
 }
 
 // Every version alone on one shape: what each instruction set buys.

@@ -501,6 +501,51 @@ TEST(Attention, GivesTheSameBitsForEveryThreadCountAndForm) {
   }
 }
 
+// Every packed sequence has the bits of the whole form on it alone; tokens of no sequence keep
+// theirs.
+TYPED_TEST(AttentionOf, PackedSequencesGiveTheBitsOfEachAlone) {
+  using T = TypeParam;
+  const Case c = causal(1, 170, 4, 2, 20);
+  const std::vector<std::int64_t> starts = {3, 4, 4, 135, 160};
+  const T mark = narrow<T>(77.0F);
+  ThreadPool pool(3);
+  for (const Threads threads : {Threads{}, Threads{.count = 3, .pool = &pool}}) {
+    Problem<T> p(c);
+    Whole<T> packed(p);
+    for (Tensor<T>* x : {&packed.o, &packed.d_q, &packed.d_k, &packed.d_v})
+      x->fill([&] { return mark; });
+    attention_forward_packed<T>(p.shape, starts, p.q.in(), p.k.in(), p.v.in(), packed.o.view(),
+                                packed.lse.data(), threads);
+    attention_backward_packed<T>(p.shape, starts, p.q.in(), p.k.in(), p.v.in(), packed.o.in(),
+                                 packed.lse.data(), p.d_o.in(), packed.d_q.view(),
+                                 packed.d_k.view(), packed.d_v.view(), threads);
+    Whole<T> alone(p);
+    for (Tensor<T>* x : {&alone.o, &alone.d_q, &alone.d_k, &alone.d_v})
+      x->fill([&] { return mark; });
+    for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
+      const Part tokens{starts[i], starts[i + 1] - starts[i]};
+      AttentionShape s = p.shape;
+      s.time = tokens.count;
+      Wide<T>* lse = alone.lse.data() + s.heads * tokens.offset;
+      attention_forward<T>(s, from_row(p.q.in(), tokens), from_row(p.k.in(), tokens),
+                           from_row(p.v.in(), tokens), from_row(alone.o.view(), tokens), lse);
+      attention_backward<T>(s, from_row(p.q.in(), tokens), from_row(p.k.in(), tokens),
+                            from_row(p.v.in(), tokens), from_row(alone.o.in(), tokens), lse,
+                            from_row(p.d_o.in(), tokens), from_row(alone.d_q.view(), tokens),
+                            from_row(alone.d_k.view(), tokens), from_row(alone.d_v.view(), tokens));
+    }
+    EXPECT_EQ(packed.lse, alone.lse);
+    for (const auto member : {&Whole<T>::o, &Whole<T>::d_q, &Whole<T>::d_k, &Whole<T>::d_v}) {
+      EXPECT_TRUE((packed.*member).data.is_intact());
+      EXPECT_EQ(0, std::memcmp((packed.*member).data.data(), (alone.*member).data.data(),
+                               static_cast<std::size_t>((alone.*member).data.count()) * sizeof(T)));
+    }
+    EXPECT_EQ(exact(at(packed.o.in(), p.shape, 0, 2, 0)[0]), 77.0);
+    EXPECT_EQ(exact(at(packed.o.in(), p.shape, 0, 160, 0)[0]), 77.0);
+    EXPECT_NE(exact(at(packed.o.in(), p.shape, 0, 159, 0)[0]), 77.0);
+  }
+}
+
 TYPED_TEST(AttentionOf, KeepsNanInARowOfAQueryAndSpreadsItFromAKey) {
   using T = TypeParam;
   const Case c = causal(1, 300, 1, 1, 16);
