@@ -98,7 +98,7 @@ HWY_INLINE void squares_pass(const Forward<T>& a, std::int64_t first, float* sum
 }
 
 template <Norm kind, int rows, typename T>
-HWY_INLINE void normalize_pass(const Forward<T>& a, std::int64_t first) {
+HWY_INLINE void normalize_pass(const Forward<T>& a, std::int64_t first, std::int64_t ahead) {
   const T* x = a.residual != nullptr ? a.residual : a.x;
   RowVectors<rows> center, scale;
   for_rows<rows>([&](auto r) SINEW_LAMBDA {
@@ -112,8 +112,8 @@ HWY_INLINE void normalize_pass(const Forward<T>& a, std::int64_t first) {
     for_rows<rows>([&](auto r) SINEW_LAMBDA {
       const std::int64_t at = (first + r) * a.channels + c;
       // The rows of the next group, so that memory is read while these are normalised.
-      hwy::Prefetch(a.x + at + rows * a.channels);
-      if (a.residual != nullptr) hwy::Prefetch(a.residual + at + rows * a.channels);
+      hwy::Prefetch(a.x + at + ahead * a.channels);
+      if (a.residual != nullptr) hwy::Prefetch(a.residual + at + ahead * a.channels);
       if constexpr (kind == Norm::kLayer) {
         const auto function = [&](FloatVec v, FloatVec by, FloatVec plus) SINEW_LAMBDA {
           return hn::MulAdd(normed<kind>(v, center.of[r], scale.of[r]), by, plus);
@@ -146,7 +146,8 @@ HWY_INLINE void forward_group(const Forward<T>& a, std::int64_t first) {
   for_rows<rows>([&](auto r) SINEW_LAMBDA {
     a.rstd[first + r] = 1.0F / std::sqrt(sums[r] / count + a.epsilon);
   });
-  normalize_pass<kind, rows>(a, first);
+  // One row after the other: memory takes a single stream of writes better than several.
+  for (int r = 0; r < rows; ++r) normalize_pass<kind, 1>(a, first + r, rows);
 }
 
 // group(rows as a constant, first row), for groups of kGroup and then single rows.
@@ -161,8 +162,14 @@ template <Norm kind, typename T>
 HWY_INLINE void norm_forward(std::int64_t all_rows, Forward<T> a) {
   a.past_cache =
       a.x != a.y && rows_bypass_cache(a.y, all_rows, a.channels, a.residual != nullptr ? 3 : 1);
-  for_each_group(
-      all_rows, [&](auto rows, std::int64_t r) SINEW_LAMBDA { forward_group<kind, rows()>(a, r); });
+  if constexpr (kind == Norm::kLayer) {
+    for_each_group(all_rows, [&](auto rows, std::int64_t r)
+                                 SINEW_LAMBDA { forward_group<kind, rows()>(a, r); });
+  } else {
+    // No pass works on several rows, so that a group would only lengthen the way from a row's sums
+    // to its normalisation.
+    for (std::int64_t r = 0; r < all_rows; ++r) forward_group<kind, 1>(a, r);
+  }
   if (a.past_cache) hwy::FlushStream();
 }
 
