@@ -44,6 +44,7 @@ class Regions;
 struct Ask;
 struct Operation;
 struct Transfer;
+class Transport;
 
 struct Options {
   std::string transport = "auto";  // auto, shm, local (threads of one process), ...
@@ -53,6 +54,8 @@ struct Options {
   // Two ways to run the same schedule faster; false takes the plain way, for comparison.
   bool small_calls = true;  // tiny messages ride in the flag line instead of taking the executor
   bool fuse = true;  // consecutive reductions into one place read all their sources in one pass
+  // Puts another transport around the chosen one; for tests. Small calls do not pass through it.
+  std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> wrap_transport = nullptr;
 };
 
 // What to do differently in one call.
@@ -134,6 +137,8 @@ class Communicator {
   // Collective. Ranks with equal color form a new communicator, ordered by (key, rank). color < 0:
   // none (null).
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key);
+  // Collective. The same ranks in the same order, with calls that do not queue behind this one's.
+  [[nodiscard]] std::unique_ptr<Communicator> duplicate() { return split(0, rank()); }
 
   // n = count elements; see sched/collective/contract.h for the shapes of input and output.
   void all_reduce(const void* input, void* output, std::int64_t count, DType dtype, ReduceOp op,

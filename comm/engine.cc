@@ -1,6 +1,7 @@
 #include "comm/engine.h"
 
 #include <fmt/core.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstring>
@@ -22,6 +23,9 @@ namespace {
 // Slow checks read a file per peer: once in this time is often enough to notice a killed peer at
 // once in human terms, and rare enough to cost nothing.
 constexpr std::int64_t kTroubleNs = 2'000'000;
+
+// Looks for what a lost rank sent last: with a yield each, tenths of a millisecond.
+constexpr int kLastLooks = 200;
 
 constexpr int kTimeOneOf = 16;
 
@@ -65,6 +69,7 @@ Engine::Engine(Parts parts, Options options)
                   .regions = regions_.get(),
                   .roster = block_->roster.get(),
                   .name = memory_->name()});
+  if (options_.wrap_transport) transport_ = options_.wrap_transport(std::move(transport_));
   messages_ = std::make_unique<Messages>(*transport_, rank_, world_);
   plans_ = std::make_unique<PlanCache>(rank_, world_, options_.fuse);
   for (int channel = 0; channel < kChannels; ++channel)
@@ -304,7 +309,6 @@ Progress Engine::advance_all() {
 
 void Engine::wait(const Pending& pending) {
   if (pending.done()) return;
-  raise_if_poisoned();
   Waiter waiter(policy_, block_->roster->doorbell(rank_));
   std::int64_t looked_ns = 0;
   while (!pending.done()) {
@@ -316,7 +320,8 @@ void Engine::wait(const Pending& pending) {
       continue;
     }
     if (!waiter.pause()) continue;
-    raise_if_poisoned();
+    // What a peer did before it failed still counts: a call that is complete does not fail.
+    if (block_->roster->poisoned() && !pending.done()) raise_if_poisoned();
     if (waiter.waited_ns() - looked_ns < kTroubleNs) continue;
     looked_ns = waiter.waited_ns();
     look_for_trouble(pending);
@@ -379,10 +384,13 @@ void Engine::look_for_trouble(const Pending& pending) {
   std::string how;
   const int lost = block_->roster->lost_rank(waits_for, &how);
   if (lost < 0) return;
-  // What a rank sent before it left still counts.
-  const Progress state = progress();
-  if (state == Progress::kFailed) raise_fault();
-  if (state == Progress::kMoved || pending.done()) return;
+  // What a rank sent before it left still counts, also when a transport hands it over late.
+  for (int look = 0; look < kLastLooks; ++look) {
+    const Progress state = progress();
+    if (state == Progress::kFailed) raise_fault();
+    if (state == Progress::kMoved || pending.done()) return;
+    sched_yield();
+  }
   raise(Cause::kPeerGone, lost,
         fmt::format("{} {}; waiting in {}; {}", block_->roster->name_of(lost), how, words(pending),
                     block_->roster->stand()));

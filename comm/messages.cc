@@ -86,7 +86,8 @@ bool Messages::advance_receive(Transfer& transfer) {
   bool moved = false;
   Message message;
   while (!transfer.complete && transport_.peek(transfer.peer, transfer.lane, &message)) {
-    if (message.flag != transfer.flag) {
+    // One that is too long cannot be of this transfer either.
+    if (message.flag != transfer.flag || transfer.moved + message.size_bytes > transfer.size) {
       fault_ = {Fault::Kind::kForeignMessage, transfer.peer, message.flag};
       failed_ = &transfer;
       return false;
@@ -96,7 +97,6 @@ bool Messages::advance_receive(Transfer& transfer) {
       failed_ = &transfer;
       return false;
     }
-    CHECK_LE(transfer.moved + message.size_bytes, transfer.size);
     if (message.size_bytes > 0) {
       kernels::copy(transfer.target + transfer.moved, message.data, message.size_bytes);
     }

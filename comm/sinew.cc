@@ -124,6 +124,16 @@ sinew_status sinew_comm_split(sinew_comm* comm, int color, int key, sinew_comm**
   });
 }
 
+sinew_status sinew_comm_duplicate(sinew_comm* comm, sinew_comm** copy) {
+  return guarded([&] {
+    if (copy == nullptr) throw sinew::UsageError("the place for the new communicator is NULL");
+    *copy = nullptr;
+    auto owned = std::make_unique<sinew_comm>();
+    owned->communicator = checked(comm).duplicate();
+    *copy = owned.release();
+  });
+}
+
 int sinew_comm_rank(const sinew_comm* comm) { return comm->communicator->rank(); }
 int sinew_comm_world(const sinew_comm* comm) { return comm->communicator->world(); }
 

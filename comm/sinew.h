@@ -57,6 +57,8 @@ sinew_status sinew_comm_create(const sinew_comm_options* options, sinew_comm** c
 void sinew_comm_destroy(sinew_comm* comm);
 /* Collective. color < 0: *child becomes NULL. */
 sinew_status sinew_comm_split(sinew_comm* comm, int color, int key, sinew_comm** child);
+/* Collective. The same ranks, with calls of their own order. */
+sinew_status sinew_comm_duplicate(sinew_comm* comm, sinew_comm** copy);
 int sinew_comm_rank(const sinew_comm* comm);
 int sinew_comm_world(const sinew_comm* comm);
 

@@ -112,6 +112,19 @@ static void check_split_and_memory(sinew_comm* comm) {
   }
   sinew_comm_destroy(half);
 
+  sinew_comm* copy = NULL;
+  CHECK(sinew_comm_duplicate(comm, &copy) == SINEW_OK);
+  CHECK(sinew_comm_rank(copy) == rank && sinew_comm_world(copy) == world);
+  int64_t one = 1;
+  sinew_request* mine = NULL;
+  int64_t whole = 1;
+  CHECK(sinew_comm_start_all_reduce(comm, &whole, &whole, 1, SINEW_I64, SINEW_SUM, NULL, &mine) ==
+        SINEW_OK);
+  CHECK(sinew_comm_all_reduce(copy, &one, &one, 1, SINEW_I64, SINEW_SUM, NULL) == SINEW_OK);
+  CHECK(sinew_request_wait(mine) == SINEW_OK);
+  CHECK(one == world && whole == world);
+  sinew_comm_destroy(copy);
+
   void* memory = NULL;
   CHECK(sinew_comm_allocate(comm, sizeof(int64_t) * 100000, &memory) == SINEW_OK);
   int64_t* values = memory;
