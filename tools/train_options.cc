@@ -9,7 +9,9 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
   args.option("--cp", o.cp, "context-parallel ranks", {.min = 1});
   args.option("--pp", o.pp, "pipeline stages", {.min = 1});
   args.option("--dp", o.dp, "data-parallel replicas; 0: what the ranks leave", {.min = 0});
-  args.option("--zero", o.zero, "what data parallelism cuts: 0 nothing, 1 optimizer states, 2 and gradients, 3 and weights",
+  args.option("--zero", o.zero,
+              "what data parallelism cuts: 0 nothing, 1 optimizer states, 2 and gradients, "
+              "3 and weights",
               {.min = 0});
   args.option("--order", o.order, "axes from the closest ranks to the farthest");
   args.option("--schedule", o.schedule, "pipeline schedule, or the path of a file that holds one");

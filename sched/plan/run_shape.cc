@@ -114,8 +114,10 @@ std::string refuse_pipeline(const RunShape& run) {
   if (stages > run.model.layers) {
     return "pp " + std::to_string(run.sizes.pp) + " x " + std::to_string(run.chunks) +
            " chunks is " + std::to_string(stages) + " stages, more than the " +
-           std::to_string(run.model.layers) + " layers; legal pp: 1 to " +
-           std::to_string(run.model.layers / run.chunks);
+           std::to_string(run.model.layers) + " layers; legal " +
+           (run.chunks <= run.model.layers
+                ? "pp: 1 to " + std::to_string(run.model.layers / run.chunks)
+                : "chunks: 1 to " + std::to_string(run.model.layers));
   }
   return {};
 }

@@ -89,6 +89,8 @@ TEST(Plan, EveryFaultIsOneLineThatNamesTheValueAndTheLegalOnes) {
       {"schedule", [](auto& o) { o.schedule = "2f2b"; }, 1, "legal values: gpipe, 1f1b"},
       {"chunks", [](auto& o) { o.schedule = "zb-v", o.chunks = 3; }, 1, "2 model chunks"},
       {"chunks", [](auto& o) { o.chunks = 2; }, 1, "1f1b"},
+      {"chunks", [](auto& o) { o.schedule = "interleaved", o.chunks = 9; }, 1,
+       "legal chunks: 1 to 4"},
       {"zero", [](auto& o) { o.zero = 4; }, 1, "zero 4; legal values: 0, 1"},
       {"cp", [](auto& o) { o.cp = 2; }, 2, "cp 2; legal values: 1"},
       {"dropout", [](auto& o) { o.dropout = 0.1; }, 1, "dropout 0.1; legal values: 0"},
