@@ -13,11 +13,21 @@ git diff --quiet HEAD -- '*.cc' '*.h' '*.cu' '*.txt' || commit+=-modified
 build/sinew topo --json runs/topo.json >/dev/null
 machine=$(head -1 runs/topo.json)
 
+# quoted WORD...: as one types it, quotes round words with blanks.
+quoted() {
+  local word words=()
+  for word in "$@"; do
+    [[ $word == *" "* ]] && word="\"$word\""
+    words+=("$word")
+  done
+  echo "${words[*]}"
+}
+
 # show NAME COMMAND...: runs it and keeps what it printed, under the command that printed it.
 show() {
   local name=$1
   shift
-  { echo "\$ $*"; "$@"; } | tee "$results/$name.txt"
+  { echo "\$ $(quoted "$@")"; "$@"; } | tee "$results/$name.txt"
 }
 
 # record NAME COMMAND...: the command gets --json; the record begins with what it ran on.
@@ -48,6 +58,17 @@ part_collectives_4() {
 part_operations_2() {
   record operations_2 "$run" -n 2 build/sinew coll --op all --algo auto --bytes 8,64K,4M --check --baseline mpi
 }
+part_collectives_8() {
+  record collectives_8 "$run" -n 8 build/sinew coll --op all_reduce --algo auto --bytes 8:16M:x8 --check --baseline mpi
+}
+part_symmetric_2() {
+  record symmetric_2 "$run" -n 2 build/sinew coll --op all_reduce --buffers symmetric --bytes 64K:64M:x4 --check \
+    --baseline mpi
+}
+# What auto would take if it read this: the table, the times behind it, and the guidelines they break.
+part_tune_2() {
+  record tune_2 "$run" -n 2 build/sinew tune --bytes 8:4M:x8 --budget-ms 10 --out runs/selection.txt
+}
 part_p2p() { record p2p "$run" -n 2 build/sinew p2p; }
 part_kernels() { google kernels build/bench/bench_kernels; }
 part_layers() { google layers build/bench/bench_layers; }
@@ -65,7 +86,8 @@ part_sample() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(collectives_2 collectives_4 operations_2 p2p kernels layers training sample)
+((${#parts[@]})) || parts=(collectives_2 collectives_4 collectives_8 symmetric_2 operations_2 tune_2 p2p kernels
+                             layers training sample)
 for part in "${parts[@]}"; do
   declare -F "part_$part" >/dev/null || { echo "bench: unknown part '$part'" >&2; exit 2; }
   "part_$part"

@@ -32,6 +32,16 @@ model::LayoutRun run_alone(const model::TrainOptions& base, comm::Communicator& 
                            static_cast<int>(base.steps));
 }
 
+// No layout is legal: says why the plainest is not, which is what the user asked for otherwise.
+[[noreturn]] void refuse_all(const model::TrainOptions& base, int world) {
+  model::TrainOptions plainest = base;
+  plainest.tp = plainest.pp = 1;
+  plainest.dp = world;
+  plainest.microbatches = 1;
+  (void)model::make_plan(plainest, world);
+  throw UsageError(fmt::format("no layout of {} ranks is legal for this model and batch", world));
+}
+
 int run_layouts(const Options& options) {
   const auto world = comm::Communicator::from_mpi({});
   const bool first_rank = world->rank() == 0;
@@ -39,9 +49,7 @@ int run_layouts(const Options& options) {
   std::unique_ptr<JsonLines> json;
   agree(*world, [&] {
     layouts = model::enumerate_layouts(options.train, world->world(), {1, 2, 4});
-    if (layouts.empty())
-      throw UsageError(
-          fmt::format("no layout of {} ranks is legal for this model and batch", world->world()));
+    if (layouts.empty()) refuse_all(options.train, world->world());
     json = std::make_unique<JsonLines>(first_rank ? options.json : std::string());
   });
   const model::TrainPlan first = model::make_plan(layouts.front(), world->world());

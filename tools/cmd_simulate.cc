@@ -77,12 +77,13 @@ class Collectives {
                 {"simulated", 10},
                 {"closed form", 11},
                 {"ratio", 6},
-                {"bound", 10}}) {
-    fmt::print("topology {}: {} ranks\n{}", topology_.name, topology_.world, table_.header());
-  }
+                {"bound", 10}}) {}
 
   // row is null for a schedule from a file: it has no closed form.
   void show(const sched::Schedule& schedule, const sched::Algorithm* row) {
+    if (!std::exchange(begun_, true)) {
+      fmt::print("topology {}: {} ranks\n{}", topology_.name, topology_.world, table_.header());
+    }
     for (const std::int64_t bytes : sizes_bytes_) {
       const sched::Simulation simulation = sched::simulate_fastest(
           schedule, topology_, {.bytes = bytes, .segments = options_.segments});
@@ -130,6 +131,7 @@ class Collectives {
   std::vector<std::int64_t> sizes_bytes_;
   Table table_;
   sched::Timeline last_;
+  bool begun_ = false;
 };
 
 void simulate_collectives(const Options& options, const std::vector<const sched::Algorithm*>& rows,

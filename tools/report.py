@@ -10,6 +10,7 @@ the README is one that was measured or generated.
     tools/report.py --plot     also draws bench/results as SVG, where matplotlib is installed
 """
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -18,7 +19,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
-SINEW = ROOT / "build" / "sinew"
+SINEW = pathlib.Path(os.environ.get("SINEW", ROOT / "build" / "sinew"))
 
 
 def run(*arguments):
@@ -49,24 +50,28 @@ def recorded(name, keep=lambda line: True):
 
 
 def algorithms():
+    """One row per algorithm; the operations it serves, each with its closed form, are lines of one cell."""
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         run("explain", "--list", "--json", file.name)
         rows = [json.loads(line) for line in open(file.name)]
-    table = ["| operation | algorithm | cost or bubble | source |", "|---|---|---|---|"]
-    table += [f"| {r['op']} | `{r['algo']}` | {r['formula']} | {r['source']} |" for r in rows]
+    forms = {}
+    for r in rows:
+        forms.setdefault((r["algo"], r["source"]), []).append(f"{r['op']}: {r['formula']}")
+    table = ["| algorithm | cost or bubble | source |", "|---|---|---|"]
+    table += [f"| `{algo}` | {'<br>'.join(lines)} | {source} |" for (algo, source), lines in forms.items()]
     return "\n".join(table)
 
 
 def recorded_collective():
     meta, *rows = records("collectives_2")
     table = ["| size | median us | bus GB/s | predicted us | MPI us | MPI / Sinew |", "|---:|---:|---:|---:|---:|---:|"]
-    for r in rows:
+    for r in rows[::2]:
         table.append(f"| {size(r['bytes'])} | {three(r['t_median_us'])} | {three(r['busbw_GBps'])} | "
                      f"{three(r['predicted_us'])} | {three(r['mpi_us'])} | {three(r['mpi_us'] / r['t_median_us'])} |")
     machine = meta["machine"]
     return (f"`{meta['command']}`, over shm on {machine['usable_cores']} cores of {machine['processor']}, "
             f"commit {meta['commit']}; median of {min(r['iterations'] for r in rows)} to "
-            f"{max(r['iterations'] for r in rows)} repetitions, MPI in the same run:\n\n" + "\n".join(table))
+            f"{max(r['iterations'] for r in rows)} repetitions, MPI in the same run; every second size:\n\n" + "\n".join(table))
 
 
 def size(size_bytes):
@@ -81,14 +86,18 @@ def three(value):
     return f"{value:.{decimals}f}"
 
 
+def commands():
+    return fenced("\n".join(line for line in run("--help").splitlines() if line.startswith("  ")))
+
+
 PARTS = {
     "ring": lambda: command("explain --op all_reduce --algo ring --world 4", until="\n\n  held"),
     "algorithms": algorithms,
+    "commands": commands,
     "verify": lambda: command("verify --op reduce_scatter --world 1:64"),
     "simulate": lambda: command("simulate --op pipeline --algo 1f1b --world 4 --microbatches 8"),
     "coll": recorded_collective,
-    "train": lambda: recorded("training", lambda line: not line.startswith("step") or "/40 " not in line or
-                              line.split()[1] in ("1/40", "40/40")),
+    "train": lambda: recorded("training", lambda line: line and ("/40 " not in line or line.split()[1] in ("1/40", "40/40"))),
     "sample": lambda: recorded("sample"),
 }
 
@@ -108,6 +117,19 @@ def differing(before, after):
     return [name for name, text in re.findall(parts, after, flags=re.DOTALL) if old.get(name) != text]
 
 
+# What to draw of a recorded part: a title, the key of the x axis, and the keys of the curves.
+PLOTS = {
+    "collectives_2": ("all-reduce, 2 ranks, shm", "microseconds",
+                      {"t_median_us": "Sinew", "mpi_us": "MPI", "predicted_us": "closed form", "bound_us": "bound"}),
+    "collectives_8": ("all-reduce, 8 ranks, shm", "microseconds",
+                      {"t_median_us": "Sinew", "mpi_us": "MPI", "predicted_us": "closed form", "bound_us": "bound"}),
+    "symmetric_2": ("all-reduce, 2 ranks, symmetric buffers", "microseconds",
+                    {"t_median_us": "Sinew", "mpi_us": "MPI, plain buffers"}),
+    "p2p": ("messages between 2 ranks, shm", "GB/s",
+            {"forth_GBps": "one way", "both_GBps": "both ways"}),
+}
+
+
 def plot():
     try:
         import matplotlib
@@ -116,17 +138,21 @@ def plot():
         return
     matplotlib.use("svg")
     from matplotlib import pyplot
-    _, *rows = records("collectives_2")
-    figure, axes = pyplot.subplots(figsize=(7, 4.5))
-    sizes = [r["bytes"] for r in rows]
-    for key, label in (("t_median_us", "Sinew"), ("mpi_us", "MPI"), ("predicted_us", "closed form"),
-                       ("bound_us", "lower bound")):
-        axes.loglog(sizes, [r[key] for r in rows], marker="o", label=label)
-    axes.set_xlabel("bytes")
-    axes.set_ylabel("microseconds")
-    axes.set_title("all-reduce, 2 ranks, shm")
-    axes.legend()
-    figure.savefig(RESULTS / "collectives_2.svg", metadata={"Date": None})
+    for name, (title, unit, curves) in PLOTS.items():
+        if not (RESULTS / f"{name}.jsonl").exists():
+            print(f"report: {name} not plotted: bench/run.sh {name} records it")
+            continue
+        _, *rows = records(name)
+        figure, axes = pyplot.subplots(figsize=(7, 4.5))
+        for key, label in curves.items():
+            points = [(r["bytes"], r[key]) for r in rows if r.get(key)]
+            axes.loglog([x for x, _ in points], [y for _, y in points], marker="o", label=label)
+        axes.set_xlabel("bytes")
+        axes.set_ylabel(unit)
+        axes.set_title(title)
+        axes.legend()
+        figure.savefig(RESULTS / f"{name}.svg", metadata={"Date": None})
+        pyplot.close(figure)
 
 
 def main():

@@ -59,6 +59,7 @@ const std::vector<Bad> kBad = {
     {"verify --file /no/such/file", {"--file", "/no/such/file"}},
     {"verify --file " + kText, {"--file", "process.h", "line 1"}},
     {"simulate --topology " + kText, {"--topology", "process.h", "line"}},
+    {"simulate --op reduce_scatter --algo halving --world 6", {"world 6", "power of two"}},
     {"simulate --bytes 8x", {"'8x'", "K, M or G"}},
     {train("--steps abc"), {"--steps", "'abc'", "whole number"}},
     {train("--lr fast"), {"--lr", "'fast'", "number"}},
@@ -119,6 +120,10 @@ const std::vector<std::pair<int, Bad>> kBadTogether = {
     {2, {"coll --dtype f32,", {"''", "bf16"}}},
     {2, {train("--out /proc/x"), {"--out", "/proc/x", "name a folder"}}},
     {2, {"coll --transport nope", {"'nope'", "shm"}}},
+    {2, {"layouts --dtype f16", {"f16", "f64"}}},
+    {2, {"layouts --model nope", {"'nope'", "byte-tiny"}}},
+    {3, {"layouts --batch 8", {"batch 8", "1, 2, 4, 8"}}},
+    {2, {train("--pp 2 --schedule interleaved --chunks 999"), {"999 chunks", "chunks: 1 to"}}},
     {4, {train("--tp 3"), {"tp 3", "4"}}},
     {3, {train("--tp 3"), {"tp 3", "heads", "1, 2, 4"}}},
 };

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Findings = std::vector<std::string>;
 
-constexpr int kLinesMax = 650;
+constexpr int kLinesMax = 750;
 constexpr int kCodeColumnsMax = 100;  // not between the marks that keep a table's rows one a line
 constexpr int kTextColumnsMax = 130;  // scripts and build files; prose is not counted
 const std::set<std::string> kFolders = {"sched", "kernels", "comm", "model",
