@@ -17,6 +17,11 @@ constexpr std::int64_t kAnyBytes = std::int64_t{1} << 62;
 constexpr int kAnyWorld = 1 << 20;
 
 // The first row that fits is taken; every operation ends with a row that fits all.
+// Borders as measured on 2 shared cores of an EPYC of the Zen 4 kind, f32 sum, medians. All-reduce
+// of 2 KiB, the most a small call holds: 4 ranks 9.4 us by one_shot, 15 by two_shot and by the
+// others; of 8 KiB 21 us by either. Of 2 MiB: 2 ranks 0.71 ms by two_shot, 1.07 by one_shot, 1.10
+// by ring, 1.08 by circulant. Many ranks: by the cost model, since there is no machine to measure
+// them on.
 struct Row {
   Collective op;
   std::int64_t most_bytes;
