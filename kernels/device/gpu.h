@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/device/gpu/collect.h"
+#include "kernels/device/gpu/line.h"
 #include "kernels/device/gpu/matrix.h"
 #include "kernels/device/gpu/memory.h"
 #include "kernels/device/gpu/number.h"

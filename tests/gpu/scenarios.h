@@ -12,6 +12,8 @@ namespace sinew::testing {
 [[nodiscard]] bool column_sums_scenario(device::Stream& stream);
 [[nodiscard]] bool embedding_scenario(device::Stream& stream);
 [[nodiscard]] bool gemm_mma_scenario(device::Stream& stream);
+[[nodiscard]] bool resident_scenario(device::Stream& stream);
+[[nodiscard]] bool small_collectives_scenario(device::Stream& stream);
 [[nodiscard]] bool layer_norm_scenario(device::Stream& stream);
 [[nodiscard]] bool norm_backward_scenario(device::Stream& stream);
 
@@ -21,6 +23,8 @@ struct Scenario {
 };
 
 inline constexpr Scenario kScenarios[] = {
+    {"comm/device/resident.cu", resident_scenario},
+    {"comm/device/small.cu", small_collectives_scenario},
     {"kernels/column_sums.cu", column_sums_scenario},
     {"kernels/device/gpu/collect.h", layer_norm_scenario},
     {"kernels/embedding.cu", embedding_scenario},

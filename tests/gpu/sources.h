@@ -14,7 +14,7 @@ struct SourceFile {
   std::vector<std::string> lines;
 };
 
-// kernels/**.cu and .h below kernels/device (the twin aside), and comm/*.cu.
+// kernels/**.cu, .h below kernels/device (the twin aside), and .cu and .h of comm/device.
 inline std::vector<SourceFile> device_sources() {
   const std::filesystem::path root = SINEW_SOURCE_DIR;
   std::vector<SourceFile> files;
@@ -22,7 +22,8 @@ inline std::vector<SourceFile> device_sources() {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
       const std::string name = std::filesystem::relative(entry.path(), root).string();
       const bool source = name.ends_with(".cu");
-      const bool header = name.ends_with(".h") && name.starts_with("kernels/device/");
+      const bool header = name.ends_with(".h") &&
+                          (name.starts_with("kernels/device/") || name.starts_with("comm/device/"));
       if ((!source && !header) || name.starts_with("kernels/device/twin/")) continue;
       SourceFile file{name, {}};
       std::ifstream in(entry.path());
