@@ -181,6 +181,7 @@ void Resident::run(const SmallKernel& kernel, const ResidentWork& work, device::
 void Resident::end_average(const sched::Contract& contract, const ResidentWork& work,
                            device::Stream& stream) const {
   if (work.reduce != ReduceOp::kAvg || !contract.reduces()) return;
+  if (contract.op == sched::Collective::kBarrier) return;
   if (contract.op == sched::Collective::kReduce && contract.root != links_.rank) return;
   kernels::scale(work.dtype, work.output, work.count, links_.world, stream);
 }

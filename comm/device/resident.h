@@ -13,7 +13,8 @@
 // same calls in the same order on one stream each. Calls of one Resident must not overlap: a stream
 // orders them.
 // Errors: a kernel that waits longer than timeout_s for a peer ends, and so do its peers' kernels;
-// check() then throws comm::Error on every rank. The Resident is good for nothing afterwards.
+// check() then throws comm::Error on every rank. The Resident is good for nothing afterwards; ranks
+// of one process destroy theirs only when all kernels of all of them have ended.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 
 namespace sinew::testing {
 
+[[nodiscard]] bool attention_scenario(device::Stream& stream);
 [[nodiscard]] bool column_sums_scenario(device::Stream& stream);
 [[nodiscard]] bool embedding_scenario(device::Stream& stream);
 [[nodiscard]] bool gemm_mma_scenario(device::Stream& stream);
@@ -25,6 +26,8 @@ struct Scenario {
 inline constexpr Scenario kScenarios[] = {
     {"comm/device/resident.cu", resident_scenario},
     {"comm/device/small.cu", small_collectives_scenario},
+    {"kernels/attention_backward.cu", attention_scenario},
+    {"kernels/attention_forward.cu", attention_scenario},
     {"kernels/column_sums.cu", column_sums_scenario},
     {"kernels/device/gpu/collect.h", layer_norm_scenario},
     {"kernels/embedding.cu", embedding_scenario},

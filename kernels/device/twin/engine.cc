@@ -1,10 +1,14 @@
 #include "kernels/device/twin/engine.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <new>
+#include <type_traits>
+#include <utility>
 
 #include "kernels/device/twin/state.h"
 #include "sched/base/error.h"
@@ -94,17 +98,29 @@ void start_block(Launch& launch, Block& block, const device::LaunchShape& shape,
   }
 }
 
+// Pages of their own: threads of several streams use them one after another.
+Fiber* map_fibers(std::size_t count) {
+  static_assert(std::is_trivially_destructible_v<Fiber>);
+  void* memory = mmap(nullptr, count * sizeof(Fiber), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw Error("device twin: no memory for the threads of a block");
+  auto* fibers = static_cast<Fiber*>(memory);
+  for (std::size_t i = 0; i < count; ++i) new (fibers + i) Fiber;
+  return fibers;
+}
+
 void create_threads(Block& block, int threads) {
   const auto count = static_cast<std::size_t>(threads);
   block.stacks = allocate_stacks(count);
-  block.fibers = new Fiber[count];
+  block.fibers = map_fibers(count);
   block.capacity = threads;
   for (std::size_t i = 0; i < count; ++i) create_fiber(block.fibers[i].context, block.stacks, i);
 }
 
 void destroy_threads(Block& block) {
   for (int i = 0; i < block.capacity; ++i) destroy_fiber(block.fibers[i].context);
-  delete[] block.fibers;
+  if (block.fibers != nullptr)
+    munmap(block.fibers, static_cast<std::size_t>(block.capacity) * sizeof(Fiber));
   if (block.stacks != nullptr) free_stacks(block.stacks, static_cast<std::size_t>(block.capacity));
   block.fibers = nullptr;
   block.stacks = nullptr;
@@ -113,42 +129,38 @@ void destroy_threads(Block& block) {
 
 // Blocks that no engine uses: making threads is the dearest part of a short launch, and streams
 // come and go. The lock is an atomic that the race detector does not see, so that it orders
-// nothing.
+// nothing; for the same reason nothing is allocated or freed under it.
 class Pool {
  public:
   ~Pool() {
-    for (const auto& block : idle_) {
+    while (idle_ != nullptr) {
+      Block* block = std::exchange(idle_, idle_->next_idle);
       destroy_threads(*block);
       unpoison(block->arena, kArenaBytes);
       munmap(block->arena, kArenaBytes);
+      delete block;
     }
   }
   // The idle block with the fewest threads that suffice, else the largest; null when there is none.
-  [[nodiscard]] std::unique_ptr<Block> take(int threads) {
+  [[nodiscard]] Block* take(int threads) {
     const Lock lock(busy_);
-    std::size_t best = idle_.size();
-    for (std::size_t i = 0; i < idle_.size(); ++i) {
-      if (best == idle_.size() || suits(*idle_[i], *idle_[best], threads)) best = i;
+    Block** best = nullptr;
+    for (Block** place = &idle_; *place != nullptr; place = &(*place)->next_idle) {
+      if (best == nullptr || suits(**place, **best, threads)) best = place;
     }
-    if (best == idle_.size()) return nullptr;
-    std::unique_ptr<Block> block = std::move(idle_[best]);
-    idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(best));
-    return block;
+    return best == nullptr ? nullptr : std::exchange(*best, (*best)->next_idle);
   }
-  void give(std::unique_ptr<Block> block) {
+  void give(Block* block) {
     const Lock lock(busy_);
-    idle_.push_back(std::move(block));
+    block->next_idle = std::exchange(idle_, block);
   }
 
  private:
   struct Lock {
     explicit Lock(std::atomic_flag& flag) : held(flag) {
-      while (held.test_and_set(std::memory_order_acquire)) held.wait(true);
+      while (held.test_and_set(std::memory_order_acquire)) sched_yield();
     }
-    ~Lock() {
-      held.clear(std::memory_order_release);
-      held.notify_one();
-    }
+    ~Lock() { held.clear(std::memory_order_release); }
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
     std::atomic_flag& held;
@@ -158,7 +170,7 @@ class Pool {
     return block.capacity >= threads && block.capacity < best.capacity;
   }
   std::atomic_flag busy_;
-  std::vector<std::unique_ptr<Block>> idle_;
+  Block* idle_ = nullptr;
 };
 
 Pool& pool() {
@@ -174,12 +186,12 @@ Engine::Engine() {
 }
 
 Engine::~Engine() {
-  for (auto& block : blocks_) pool().give(std::move(block));
+  for (auto& block : blocks_) pool().give(block.release());
 }
 
 void Engine::provide(std::size_t blocks, int threads) {
   while (blocks_.size() < blocks) {
-    if (std::unique_ptr<Block> idle = pool().take(threads)) {
+    if (std::unique_ptr<Block> idle{pool().take(threads)}) {
       blocks_.push_back(std::move(idle));
       continue;
     }

@@ -125,6 +125,7 @@ struct SharedObject {
 
 struct Block {
   Launch* launch = nullptr;
+  Block* next_idle = nullptr;  // while no engine uses it
   Fiber* fibers = nullptr;
   char* stacks = nullptr;
   int capacity = 0;  // fibers there are
