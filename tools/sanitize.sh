@@ -12,13 +12,17 @@ export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1
 
+corpus_of() {  # target: where a fuzzer begins; nothing for a unit test
+  [[ -d "tests/fuzz/corpus/$1" ]] && echo "tests/fuzz/corpus/$1"
+}
+
 run() {  # preset, target...: builds the targets and runs each
   local preset=$1 target
   shift
   cmake --preset "$preset" >/dev/null || { failed=$((failed + $#)); return; }
   for target in "$@"; do
     if cmake --build --preset "$preset" -j "$jobs" --target "$target" >"build/$preset/$target.log" 2>&1 &&
-       timeout 300 "build/$preset/tests/$target" "${arguments[@]}"; then
+       timeout 600 "build/$preset/tests/$target" "${arguments[@]}" $(corpus_of "$target"); then
       passed=$((passed + 1))
       echo "sanitize: $preset $target passed"
     else
