@@ -77,14 +77,10 @@ Communicator::~Communicator() {
 
 std::unique_ptr<Communicator> Communicator::from_bootstrap(Bootstrap& bootstrap,
                                                            const Options& options) {
-  const bool local = options.transport == "local";
-  if (!local && options.transport != "auto" && options.transport != "shm") {
-    throw UsageError("transport '" + options.transport +
-                     "' is unknown; legal values: auto, shm, local");
-  }
   Engine::Parts parts;
+  parts.choice = choose_transport(bootstrap, options.transport);
   parts.bootstrap = &bootstrap;
-  parts.memory = local ? thread_memory() : host_memory();
+  parts.memory = parts.choice.local ? thread_memory() : host_memory();
   parts.regions = std::make_shared<Regions>();
   return std::unique_ptr<Communicator>(
       new Communicator(std::make_unique<Engine>(std::move(parts), options)));
@@ -130,6 +126,9 @@ void Communicator::run_threads(int world, const Options& options,
 int Communicator::rank() const { return engine_->rank(); }
 int Communicator::world() const { return engine_->world(); }
 std::string_view Communicator::transport_name() const { return engine_->transport_name(); }
+std::string_view Communicator::transport_to(int peer) const {
+  return peer == rank() ? "self" : engine_->transport_to(peer);
+}
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   std::unique_ptr<Engine> engine = engine_->split(color, key);

@@ -47,7 +47,10 @@ struct Transfer;
 class Transport;
 
 struct Options {
-  std::string transport = "auto";  // auto, shm, local (threads of one process), ...
+  // auto: mapped memory between ranks that can open each other's, else verbs, else UCX; the
+  // variable SINEW_TRANSPORT stands in for it. shm, local (threads of one process), ucx,
+  // verbs[:DEVICE[:GID]]; shm+ucx, shm+verbs: as auto, with that wire.
+  std::string transport = "auto";
   std::string algorithm = "auto";  // default for calls that name none
   double timeout_s = 60;           // deadline of every wait (setup included)
   int spin_us = -1;                // how long a wait spins before it yields; -1: from usable cores
@@ -133,6 +136,8 @@ class Communicator {
   [[nodiscard]] int rank() const;
   [[nodiscard]] int world() const;
   [[nodiscard]] std::string_view transport_name() const;
+  // What carries messages to a peer; "self" for the own rank.
+  [[nodiscard]] std::string_view transport_to(int peer) const;
 
   // Collective. Ranks with equal color form a new communicator, ordered by (key, rank). color < 0:
   // none (null).

@@ -10,6 +10,7 @@
 
 #include "comm/selection_file.h"
 #include "comm/transport/mapped.h"
+#include "comm/transport/routed.h"
 #include "kernels/reduce.h"
 #include "sched/base/check.h"
 #include "sched/base/error.h"
@@ -29,15 +30,6 @@ constexpr int kLastLooks = 200;
 
 constexpr int kTimeOneOf = 16;
 
-Mapping share_block(const Engine::Parts& parts) {
-  const int world = parts.bootstrap->world();
-  const std::size_t size =
-      Roster::size_bytes(world) + SmallBoxes::size_bytes(world) + MappedLayout(world).size_bytes();
-  std::vector<Mapping> views =
-      parts.memory->share(*parts.bootstrap, parts.bootstrap->rank() == 0 ? size : 0);
-  return std::move(views[0]);
-}
-
 }  // namespace
 
 Engine::Engine(Parts parts, Options options)
@@ -47,11 +39,12 @@ Engine::Engine(Parts parts, Options options)
       memory_(parts.memory),
       regions_(parts.regions),
       block_(std::make_shared<SharedBlock>()),
-      origins_(parts.origins) {
+      origins_(parts.origins),
+      choice_(parts.choice) {
   if (origins_.empty()) {
     for (int peer = 0; peer < world_; ++peer) origins_.push_back(peer);
   }
-  block_->mapping = share_block(parts);
+  share_block(parts);
   block_->upper = parts.upper;
   std::byte* memory = block_->mapping.data();
   block_->roster = std::make_unique<Roster>(memory, rank_, world_,
@@ -60,16 +53,7 @@ Engine::Engine(Parts parts, Options options)
   memory += Roster::size_bytes(world_);
   boxes_ = std::make_unique<SmallBoxes>(memory, rank_, world_);
   memory += SmallBoxes::size_bytes(world_);
-  transport_ = std::make_unique<MappedTransport>(
-      MappedPlace{.memory = memory,
-                  .rank = rank_,
-                  .world = world_,
-                  .one_address_space = memory_->one_address_space(),
-                  .origins = &origins_,
-                  .regions = regions_.get(),
-                  .roster = block_->roster.get(),
-                  .name = memory_->name()});
-  if (options_.wrap_transport) transport_ = options_.wrap_transport(std::move(transport_));
+  make_transports(parts, memory);
   messages_ = std::make_unique<Messages>(*transport_, rank_, world_);
   plans_ = std::make_unique<PlanCache>(rank_, world_, options_.fuse);
   for (int channel = 0; channel < kChannels; ++channel)
@@ -84,6 +68,69 @@ Engine::Engine(Parts parts, Options options)
   auto_by_default_ = options_.algorithm == "auto";
   reads_peers_ = memory_->one_address_space();
   find_direct();
+  if (block_->network != nullptr) {
+    // Boxes are memory that all ranks map.
+    options_.small_calls = false;
+    policy_.yield_ns = Network::kYieldNs;
+  }
+}
+
+bool Engine::alone_on_host() const {
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer != rank_ && maps(peer)) return false;
+  }
+  return world_ > 1;
+}
+
+void Engine::share_block(const Parts& parts) {
+  std::size_t size = Roster::size_bytes(world_) + SmallBoxes::size_bytes(world_);
+  if (!alone_on_host()) size += MappedLayout(world_).size_bytes();
+  // The lowest rank of a host offers its block.
+  int first = 0;
+  while (!maps(first)) ++first;
+  std::vector<Mapping> views =
+      memory_->share(*parts.bootstrap, rank_ == first ? size : 0, choice_.hosts);
+  block_->mapping = std::move(views[static_cast<std::size_t>(first)]);
+}
+
+void Engine::make_transports(const Parts& parts, std::byte* lanes) {
+  if (!alone_on_host()) {
+    mapped_ = std::make_unique<MappedTransport>(
+        MappedPlace{.memory = lanes,
+                    .rank = rank_,
+                    .world = world_,
+                    .one_address_space = memory_->one_address_space(),
+                    .origins = &origins_,
+                    .regions = regions_.get(),
+                    .roster = block_->roster.get(),
+                    .name = memory_->name()});
+  }
+  if (mapped_ != nullptr && options_.wrap_transport)
+    mapped_ = options_.wrap_transport(std::move(mapped_));
+  transport_ = mapped_.get();
+  bool one_host = true;
+  for (const int host : choice_.hosts) one_host &= host == choice_.hosts[0];
+  if (one_host) return;
+  std::vector<bool> reaches;
+  for (int peer = 0; peer < world_; ++peer) {
+    reaches.push_back(!maps(peer));
+    if (!maps(peer)) block_->roster->place(peer, origins_[static_cast<std::size_t>(peer)]);
+  }
+  block_->network = std::make_unique<Network>(NetPlace{.bootstrap = parts.bootstrap,
+                                                       .kind = choice_.wire,
+                                                       .argument = choice_.argument,
+                                                       .reaches = reaches},
+                                              *block_->roster, family());
+  NetTransport& net = block_->network->transport();
+  transport_ = &net;
+  if (mapped_ == nullptr) return;
+  std::vector<Transport*> routes;
+  for (int peer = 0; peer < world_; ++peer) {
+    routes.push_back(peer == rank_ ? nullptr : maps(peer) ? mapped_.get() : &net);
+  }
+  routed_ = std::make_unique<RoutedTransport>(
+      choice_.wire->name == "verbs" ? "shm+verbs" : "shm+ucx", routes);
+  transport_ = routed_.get();
 }
 
 void Engine::find_direct() {
@@ -113,6 +160,7 @@ void Engine::find_direct() {
 }
 
 Engine::~Engine() {
+  if (block_->network != nullptr && !failed_) farewell();
   block_->roster->leave(failed_ ? Roster::Leaving::kThrew : Roster::Leaving::kDone);
 }
 
@@ -122,6 +170,7 @@ void Engine::abandon() {
   const std::string who = block_->roster->name_of(rank_);
   block_->roster->poison(Cause::kPeerGone, rank_,
                          fmt::format("{}: left by an exception after {} calls", who, calls_));
+  tell_poison();
   if (reads_peers_) block_->roster->await_readers(options_.timeout_s);
 }
 
@@ -279,6 +328,7 @@ void Engine::count_call(const Ask& ask, std::int64_t sent_bytes) {
 // ---- progress and waiting
 
 Progress Engine::progress() {
+  if (block_->network != nullptr) return progress_over_network();
   if (!reads_peers_) return advance_all();
   // A peer that fails must not free what is read here: see Roster::await_readers.
   if (!block_->roster->enter_memory()) return Progress::kIdle;
@@ -344,6 +394,7 @@ void Engine::raise_if_poisoned() {
 void Engine::raise(Cause cause, int peer, const std::string& what) {
   const std::string text = fmt::format("{}: {}", block_->roster->name_of(rank_), what);
   block_->roster->poison(cause, peer, text);
+  tell_poison();
   raise_if_poisoned();
   throw Error(cause, rank_, peer, text);
 }
@@ -380,6 +431,7 @@ std::string Engine::words(const Pending& pending) const {
 void Engine::look_for_trouble(const Pending& pending) {
   const int waits_for = pending.waits_for();
   block_->roster->waiting(waits_for, pending.call());
+  exchange_notices();
   if (pending.number() != 0) look_for_mismatch(pending);
   std::string how;
   const int lost = block_->roster->lost_rank(waits_for, &how);

@@ -21,12 +21,14 @@
 #include "comm/executor.h"
 #include "comm/memory.h"
 #include "comm/messages.h"
+#include "comm/network.h"
 #include "comm/plan.h"
 #include "comm/regions.h"
 #include "comm/roster.h"
 #include "comm/select.h"
 #include "comm/small.h"
 #include "comm/transport.h"
+#include "comm/transport/choice.h"
 #include "comm/wait.h"
 
 namespace sinew::comm {
@@ -36,6 +38,7 @@ namespace sinew::comm {
 struct SharedBlock {
   Mapping mapping;
   std::unique_ptr<Roster> roster;
+  std::unique_ptr<Network> network;  // null: all ranks map the block
   std::shared_ptr<SharedBlock> upper;
 };
 
@@ -82,6 +85,7 @@ class Engine {
     std::shared_ptr<Regions> regions;
     std::shared_ptr<SharedBlock> upper;  // null: not split from anything
     std::vector<int> origins;            // [world]; empty: 0, 1, ...
+    TransportChoice choice;
   };
   Engine(Parts parts, Options options);
   ~Engine();
@@ -91,7 +95,11 @@ class Engine {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int world() const { return world_; }
   [[nodiscard]] const Options& options() const { return options_; }
-  [[nodiscard]] std::string_view transport_name() const { return memory_->name(); }
+  [[nodiscard]] std::string_view transport_name() const { return transport_->traits().name; }
+  // Of messages to one peer.
+  [[nodiscard]] std::string_view transport_to(int peer) const {
+    return maps(peer) ? memory_->name() : choice_.wire->name;
+  }
   [[nodiscard]] Counters& counters() { return counters_; }
   [[nodiscard]] Machine machine() const { return machine_; }
 
@@ -144,6 +152,20 @@ class Engine {
     [[nodiscard]] int waits_for() const;
   };
 
+  [[nodiscard]] bool maps(int peer) const {
+    return choice_.hosts[static_cast<std::size_t>(peer)] ==
+           choice_.hosts[static_cast<std::size_t>(rank_)];
+  }
+  [[nodiscard]] bool alone_on_host() const;
+  // Gets the block that the ranks of this host share.
+  void share_block(const Parts& parts);
+  void make_transports(const Parts& parts, std::byte* lanes);
+  // Where a network is: what this rank hears and tells there. See network.h.
+  [[nodiscard]] Progress progress_over_network();
+  void exchange_notices();
+  [[nodiscard]] std::shared_ptr<NetworkFamily> family() const;  // null: no network
+  void tell_poison();
+  void farewell();
   void find_direct();
   [[nodiscard]] Plan prove_and_compile(const sched::Schedule& schedule) const;
   void check(const Ask& ask) const;
@@ -200,9 +222,12 @@ class Engine {
   std::shared_ptr<Regions> regions_;
   std::shared_ptr<SharedBlock> block_;
   std::vector<int> origins_;
+  TransportChoice choice_;
   Machine machine_;
   WaitPolicy policy_;
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Transport> mapped_;  // null: no peer on this host
+  std::unique_ptr<Transport> routed_;  // null: all peers use one transport
+  Transport* transport_ = nullptr;
   std::unique_ptr<Messages> messages_;
   std::unique_ptr<PlanCache> plans_;
   std::map<std::string, std::unique_ptr<Plan>>
@@ -223,6 +248,7 @@ class Engine {
   std::vector<std::byte> tile_;
   std::vector<std::unique_ptr<Operation>> operations_;  // [kChannels]
   int running_ = 0;
+  std::uint32_t polls_ = 0;
   std::uint64_t calls_ = 0;
   std::uint32_t history_ = 0;
   std::uint64_t started_ = 0;

@@ -58,13 +58,17 @@ class Memory {
   // Whether any address of a peer can be read as it is.
   [[nodiscard]] virtual bool one_address_space() const = 0;
   // Collective. Every rank offers a block of its own `size_bytes` (0: none) and gets a view of each
-  // rank's, in rank order. Throws Error, the same on all ranks, when a block cannot be reserved or
-  // mapped.
-  [[nodiscard]] virtual std::vector<Mapping> share(Bootstrap& bootstrap,
-                                                   std::size_t size_bytes) = 0;
+  // rank's, in rank order; an empty one of ranks on other hosts. hosts: [world], equal for ranks of
+  // one host. Throws Error, the same on all ranks, when a block cannot be reserved or mapped.
+  [[nodiscard]] virtual std::vector<Mapping> share(Bootstrap& bootstrap, std::size_t size_bytes,
+                                                   const std::vector<int>& hosts) = 0;
 };
 
 [[nodiscard]] std::unique_ptr<Memory> thread_memory();  // transport/local.cc
 [[nodiscard]] std::unique_ptr<Memory> host_memory();    // transport/shm.cc
+
+// Collective: the lowest rank of each rank's host, [world], equal on all ranks. Ranks are on one
+// host when each of them has opened and read the memory of each other one.
+[[nodiscard]] std::vector<int> find_hosts(Bootstrap& bootstrap);  // transport/hosts.cc
 
 }  // namespace sinew::comm

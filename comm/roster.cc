@@ -114,6 +114,74 @@ std::optional<CallInfo> Roster::sent_call(int rank, std::uint64_t flag) const {
   return std::nullopt;
 }
 
+namespace {
+
+// A row on its way to another host. The flag of a record is whole or belongs to no call, as in the
+// table.
+struct RecordCopy {
+  std::uint64_t flag;
+  std::uint64_t packed;
+  std::int64_t count;
+};
+struct RowCopy {
+  std::uint64_t begun;
+  std::uint64_t ended;
+  std::uint64_t wait_packed;
+  std::int64_t wait_count;
+  std::int64_t wait_peer;
+  std::uint64_t unused[4];
+  RecordCopy records[16];
+  RecordCopy sends[16];
+};
+static_assert(sizeof(RowCopy) == Roster::kRowBytes);
+
+}  // namespace
+
+void Roster::copy_row(std::byte* target) const {
+  static_assert(kRecords == 16);
+  RowCopy copy{};
+  const auto take = [](const Record& record) {
+    return RecordCopy{record.flag.load(std::memory_order_acquire),
+                      record.packed.load(std::memory_order_relaxed),
+                      record.count.load(std::memory_order_relaxed)};
+  };
+  copy.begun = own_->begun.load(std::memory_order_relaxed);
+  copy.ended = own_->ended.load(std::memory_order_relaxed);
+  copy.wait_packed = own_->wait_packed.load(std::memory_order_relaxed);
+  copy.wait_count = own_->wait_count.load(std::memory_order_relaxed);
+  copy.wait_peer = own_->wait_peer.load(std::memory_order_relaxed);
+  for (int i = 0; i < kRecords; ++i) {
+    copy.records[i] = take(own_->records[i]);
+    copy.sends[i] = take(own_->sends[i]);
+  }
+  std::memcpy(target, &copy, sizeof copy);
+}
+
+void Roster::adopt_row(int rank, const std::byte* source) {
+  RowCopy copy{};
+  std::memcpy(&copy, source, sizeof copy);
+  Row& row = rows_[rank];
+  if (copy.begun < row.begun.load(std::memory_order_relaxed)) return;
+  const auto put = [](Record& record, const RecordCopy& from) {
+    record.packed.store(from.packed, std::memory_order_relaxed);
+    record.count.store(from.count, std::memory_order_relaxed);
+    record.flag.store(from.flag, std::memory_order_release);  // meets call_of and sent_call
+  };
+  for (int i = 0; i < kRecords; ++i) {
+    put(row.records[i], copy.records[i]);
+    put(row.sends[i], copy.sends[i]);
+  }
+  row.wait_packed.store(copy.wait_packed, std::memory_order_relaxed);
+  row.wait_count.store(copy.wait_count, std::memory_order_relaxed);
+  row.wait_peer.store(static_cast<std::int32_t>(copy.wait_peer), std::memory_order_relaxed);
+  row.ended.store(copy.ended, std::memory_order_relaxed);
+  row.begun.store(copy.begun, std::memory_order_release);  // meets the acquire in begun()
+}
+
+void Roster::adopt_leaving(int rank, Leaving how) {
+  rows_[rank].leaving.store(static_cast<std::uint32_t>(how), std::memory_order_release);
+}
+
 int Roster::lost_rank(int waits_for, std::string* how) const {
   for (int peer = 0; peer < world_; ++peer) {
     if (peer == rank_) continue;
@@ -202,9 +270,13 @@ std::optional<std::string> Roster::disagreement() const {
 
 void Roster::poison(Cause cause, int peer, const std::string& text) {
   if (upper_ != nullptr) upper_->poison(cause, -1, text);
+  adopt_poison(rank_, cause, peer, text);
+}
+
+void Roster::adopt_poison(int from, Cause cause, int peer, const std::string& text) {
   std::uint32_t expected = kClean;
   if (poison_->state.compare_exchange_strong(expected, kWriting, std::memory_order_seq_cst)) {
-    poison_->rank = rank_;
+    poison_->rank = from;
     poison_->peer = peer;
     poison_->cause = static_cast<std::uint32_t>(cause);
     std::snprintf(poison_->text, sizeof poison_->text, "%s", text.c_str());

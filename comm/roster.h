@@ -52,6 +52,16 @@ class Roster {
   // What a slow wait waits for; for the peers' reports only.
   void waiting(int peer, const CallInfo& call);
 
+  // Ranks on other hosts do not map this table: their rows here are copies that the network brings
+  // (network.h), and any rank of this host may put them in.
+  static constexpr std::size_t kRowBytes = 840;
+  void place(int rank, int origin) { rows_[rank].origin.store(origin, std::memory_order_relaxed); }
+  void copy_row(std::byte* target) const;  // the own one, [kRowBytes]
+  void adopt_row(int rank, const std::byte* source);
+  void adopt_leaving(int rank, Leaving how);
+  // Poison that `rank` wrote.
+  void adopt_poison(int rank, Cause cause, int peer, const std::string& text);
+
   // Reading a peer's own memory, which it frees when it gives up: between enter and leave_memory no
   // rank that failed returns to its caller. False: somebody failed, read nothing.
   [[nodiscard]] bool enter_memory();

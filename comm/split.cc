@@ -86,7 +86,12 @@ std::unique_ptr<Engine> Engine::split(int color, int key) {
              wishes[static_cast<std::size_t>(right)].key;
     });
     std::vector<int> origins;
-    for (const int member : members) origins.push_back(origins_[static_cast<std::size_t>(member)]);
+    TransportChoice choice = choice_;
+    choice.hosts.clear();
+    for (const int member : members) {
+      origins.push_back(origins_[static_cast<std::size_t>(member)]);
+      choice.hosts.push_back(choice_.hosts[static_cast<std::size_t>(member)]);
+    }
     MemberBootstrap bootstrap(*this, members, call);
     // The other ranks still compete for the same cores: what they are too many for here, they are
     // too many for there.
@@ -96,7 +101,8 @@ std::unique_ptr<Engine> Engine::split(int color, int key) {
                                             .memory = memory_,
                                             .regions = regions_,
                                             .upper = block_,
-                                            .origins = origins},
+                                            .origins = origins,
+                                            .choice = choice},
                                       std::move(options));
   }
   block_->roster->end(calls_);
@@ -108,7 +114,8 @@ std::byte* Engine::allocate(std::size_t size_bytes) {
   raise_if_poisoned();
   announce(call);
   MemberBootstrap bootstrap(*this, everyone(world_), call);
-  std::vector<Mapping> views = memory_->share(bootstrap, std::max<std::size_t>(size_bytes, 1));
+  std::vector<Mapping> views =
+      memory_->share(bootstrap, std::max<std::size_t>(size_bytes, 1), choice_.hosts);
   // Rank 0 names the region: its number in the job and its own count make the name unique
   // everywhere.
   const std::uint64_t proposal =
@@ -116,7 +123,15 @@ std::byte* Engine::allocate(std::size_t size_bytes) {
       regions_->next_number();
   const std::uint64_t key = bootstrap.exchange(proposal)[0];
   std::byte* own = views[static_cast<std::size_t>(rank_)].data();
-  regions_->add(key, origins_[static_cast<std::size_t>(rank_)], origins_, std::move(views));
+  std::vector<int> origins;
+  std::vector<Mapping> mapped;
+  for (int peer = 0; peer < world_; ++peer) {
+    if (!maps(peer)) continue;
+    origins.push_back(origins_[static_cast<std::size_t>(peer)]);
+    mapped.push_back(std::move(views[static_cast<std::size_t>(peer)]));
+  }
+  regions_->add(key, origins_[static_cast<std::size_t>(rank_)], std::move(origins),
+                std::move(mapped));
   block_->roster->end(calls_);
   return own;
 }

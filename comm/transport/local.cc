@@ -31,7 +31,8 @@ class ThreadMemory final : public Memory {
   [[nodiscard]] std::string_view name() const override { return "local"; }
   [[nodiscard]] bool one_address_space() const override { return true; }
 
-  [[nodiscard]] std::vector<Mapping> share(Bootstrap& bootstrap, std::size_t size_bytes) override {
+  [[nodiscard]] std::vector<Mapping> share(Bootstrap& bootstrap, std::size_t size_bytes,
+                                           const std::vector<int>&) override {
     struct Blob {
       std::byte* data;
       Owned* owned;

@@ -176,20 +176,34 @@ class HostMemory final : public Memory {
   [[nodiscard]] std::string_view name() const override { return "shm"; }
   [[nodiscard]] bool one_address_space() const override { return false; }
 
-  [[nodiscard]] std::vector<Mapping> share(Bootstrap& bootstrap, std::size_t size_bytes) override {
+  [[nodiscard]] std::vector<Mapping> share(Bootstrap& bootstrap, std::size_t size_bytes,
+                                           const std::vector<int>& hosts) override {
+    const Ask ask{bootstrap, size_bytes, hosts};
     std::string first_error;
     std::vector<Mapping> views;
-    if (try_share(bootstrap, size_bytes, Place::kMemfd, views, first_error)) return views;
+    if (try_share(ask, Place::kMemfd, views, first_error)) return views;
     std::string error;
-    if (try_share(bootstrap, size_bytes, Place::kFile, views, error)) return views;
+    if (try_share(ask, Place::kFile, views, error)) return views;
     throw Error(Cause::kResource, bootstrap.rank(), -1,
                 fmt::format("setup: {} (and before that: {})", error, first_error));
   }
 
  private:
+  struct Ask {
+    Bootstrap& bootstrap;
+    std::size_t size_bytes;
+    const std::vector<int>& hosts;
+    [[nodiscard]] bool on_my_host(int peer) const {
+      return hosts[static_cast<std::size_t>(peer)] ==
+             hosts[static_cast<std::size_t>(bootstrap.rank())];
+    }
+  };
+
   // True on all ranks or false on all.
-  static bool try_share(Bootstrap& bootstrap, std::size_t size_bytes, Place place,
-                        std::vector<Mapping>& views, std::string& error) {
+  static bool try_share(const Ask& ask, Place place, std::vector<Mapping>& views,
+                        std::string& error) {
+    Bootstrap& bootstrap = ask.bootstrap;
+    const std::size_t size_bytes = ask.size_bytes;
     Segment own;
     Offer offer{};
     offer.size_bytes = size_bytes;
@@ -207,7 +221,7 @@ class HostMemory final : public Memory {
     for (int peer = 0; usable && peer < bootstrap.world(); ++peer) {
       const Offer& theirs = offers[static_cast<std::size_t>(peer)];
       std::string reason;
-      if (theirs.size_bytes == 0) {
+      if (theirs.size_bytes == 0 || !ask.on_my_host(peer)) {
         views.emplace_back();
       } else if (peer == bootstrap.rank()) {
         views.push_back(map(own.fd, size_bytes, reason));

@@ -1,0 +1,119 @@
+// NetTransport: lanes over a Wire. A message is copied into the place of its lane in the staging
+// (or, where the wire can expose it, sent from where it lies), arrives in the same place of the
+// receiver's slots and is read there. A place is used again when the receiver has returned its
+// credit; credits are returned several at a time.
+//
+// Beside the lanes it carries notices: short messages between the communicators themselves (who
+// stands where, who failed, who leaves). They have a lane of their own, on which one place is kept
+// for the last word.
+//
+// Never does: wait.
+// Threads: callers hold mutex() around every other call.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/transport/wire.h"
+
+namespace sinew::comm {
+
+struct NetPlace {
+  Bootstrap* bootstrap = nullptr;  // during construction only
+  const WireKind* kind = nullptr;
+  std::string_view argument;
+  std::vector<bool> reaches;  // [world]
+};
+
+class NetTransport final : public Transport, private WireSink {
+ public:
+  // Collective. Throws Error, the same on all ranks.
+  explicit NetTransport(const NetPlace& place);
+  ~NetTransport() override;
+
+  [[nodiscard]] const Traits& traits() const override { return traits_; }
+  [[nodiscard]] Sent send(int peer, int lane, std::uint64_t flag, const std::byte* data,
+                          std::int64_t size_bytes, Source source) override;
+  [[nodiscard]] bool released(int peer, int lane, std::uint64_t sequence) override;
+  [[nodiscard]] bool peek(int peer, int lane, Message* message) override;
+  [[nodiscard]] bool read(int peer, const Message& message, std::int64_t offset, std::byte* target,
+                          std::int64_t size_bytes) override;
+  void release(int peer, int lane) override;
+
+  [[nodiscard]] std::mutex& mutex() { return mutex_; }
+  void progress() { wire_->progress(); }
+
+  // Notices: `kind` and bytes to every peer that can take one. An urgent one may take a lane's last
+  // place.
+  enum class Urgency : std::uint8_t { kRoutine, kUrgent };
+  void tell(std::uint64_t kind, std::span<const std::byte> text, Urgency urgency);
+  // Handles the notices that have arrived.
+  using Listener = std::function<void(int peer, std::uint64_t kind, std::span<const std::byte>)>;
+  void hear(const Listener& listener);
+  // Whether all notices told were heard, except by peers that are gone.
+  [[nodiscard]] bool settled() const;
+
+  // The peer will go: what happens to the connection from now on is no failure.
+  void let_go(int peer) { peers_[static_cast<std::size_t>(peer)].leaves = true; }
+  struct Broken {
+    int peer = -1;  // -1: none
+    std::string why;
+  };
+  [[nodiscard]] const Broken& first_broken() const { return broken_; }
+  [[nodiscard]] bool reaches(int peer) const {
+    return peers_[static_cast<std::size_t>(peer)].reached;
+  }
+
+ private:
+  static constexpr int kDepth = NetLayout::kDepth;
+  struct Outgoing {
+    std::uint64_t sent = 0;
+    std::uint64_t credited = 0;
+    std::uint64_t sequence[kDepth] = {};  // of the message last posted from a place
+    bool busy[kDepth] = {};               // the wire may still read its source
+  };
+  struct Incoming {
+    struct Arrival {
+      std::uint64_t flag = 0;
+      std::int64_t size = 0;
+      bool here = false;
+    };
+    Arrival arrivals[kDepth];
+    std::uint64_t taken = 0;
+    int owed = 0;  // credits not yet returned
+  };
+  struct Peer {
+    bool reached = false;
+    bool leaves = false;
+    bool broken = false;
+  };
+
+  void arrived(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) override;
+  void credited(int peer, int lane, int count) override;
+  void sent(int peer, int lane, int place) override;
+  void broken(int peer, const std::string& why) override;
+
+  static std::size_t index(int peer, int lane) {
+    return static_cast<std::size_t>(peer) * kNetLanes + static_cast<std::size_t>(lane);
+  }
+
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  NetLayout layout_;
+  Traits traits_;
+  std::mutex mutex_;
+  std::unique_ptr<std::byte[], Free> slots_;
+  std::unique_ptr<std::byte[], Free> staging_;
+  std::vector<Outgoing> outgoing_;
+  std::vector<Incoming> incoming_;
+  std::vector<Peer> peers_;
+  Broken broken_;
+  std::unique_ptr<Wire> wire_;  // last: goes first, and may speak to the rest until then
+};
+
+}  // namespace sinew::comm

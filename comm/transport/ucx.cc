@@ -1,0 +1,344 @@
+// ucx: a Wire over UCP. Blocks and credits are active messages; large blocks arrive by the
+// rendezvous of UCP, straight into the slot. Worker addresses are exchanged at set-up; an endpoint
+// that fails reports its peer as broken.
+#include <ucp/api/ucp.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/error.h"
+#include "comm/transport/wire.h"
+#include "comm/wait.h"
+#include "sched/base/check.h"
+
+namespace sinew::comm {
+
+std::string ucx_missing(std::string_view argument);
+std::unique_ptr<Wire> make_ucx(const WirePlace& place);
+
+namespace {
+
+constexpr unsigned kBlockId = 1;
+constexpr unsigned kCreditId = 2;
+// Endpoints close at once when forced; the bound is for a library that does not keep to that.
+constexpr std::int64_t kCloseNs = 500'000'000;
+
+struct Header {
+  std::uint64_t flag;  // of a credit: how many
+  std::uint32_t from;
+  std::uint16_t lane;
+  std::uint16_t place;
+};
+
+// Context and worker, released in the right order also when set-up throws half-way.
+struct Worker {
+  ucp_context_h context = nullptr;
+  ucp_worker_h worker = nullptr;
+  Worker() = default;
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  ~Worker() {
+    if (worker != nullptr) ucp_worker_destroy(worker);
+    if (context != nullptr) ucp_cleanup(context);
+  }
+
+  // What went wrong; empty: nothing.
+  std::string open() {
+    ucp_config_t* config = nullptr;
+    ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+    if (status != UCS_OK) return std::string("ucx: cannot read UCX_* settings: ") + word(status);
+    ucp_params_t params{};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES;
+    params.features = UCP_FEATURE_AM;
+    status = ucp_init(&params, config, &context);
+    ucp_config_release(config);
+    if (status != UCS_OK) {
+      context = nullptr;
+      return std::string("ucx: no usable device: ") + word(status) +
+             "; `ucx_info -d` lists devices, UCX_TLS and UCX_NET_DEVICES choose among them";
+    }
+    ucp_worker_params_t worker_params{};
+    worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+    status = ucp_worker_create(context, &worker_params, &worker);
+    if (status == UCS_OK) return {};
+    worker = nullptr;
+    return std::string("ucx: cannot create a worker: ") + word(status);
+  }
+
+  static const char* word(ucs_status_t status) { return ucs_status_string(status); }
+};
+
+class UcxWire final : public Wire {
+ public:
+  explicit UcxWire(const WirePlace& place);
+  ~UcxWire() override;
+
+  [[nodiscard]] bool exposes() const override { return true; }
+  void post(const Post& post) override;
+  void credit(int peer, int lane, int count) override;
+  void progress() override {
+    while (ucp_worker_progress(ucx_.worker) != 0) {
+    }
+  }
+
+ private:
+  struct Peer {
+    UcxWire* wire = nullptr;
+    int rank = 0;
+    ucp_ep_h endpoint = nullptr;
+    bool broken = false;
+  };
+  // One block under way, in or out. UCP reads the header until the request is done.
+  struct Block {
+    UcxWire* wire = nullptr;
+    int peer = 0;
+    int lane = 0;
+    int place = 0;
+    std::int64_t size = 0;
+    Header header{};
+  };
+
+  void listen(unsigned id, ucp_am_recv_callback_t callback);
+  std::string connect(const std::vector<std::byte>& addresses, std::size_t address_size);
+  Block& block(std::vector<Block>& blocks, int peer, int lane, int place) {
+    return blocks[(static_cast<std::size_t>(peer) * kNetLanes + static_cast<std::size_t>(lane)) *
+                      NetLayout::kDepth +
+                  static_cast<std::size_t>(place)];
+  }
+  void fail(Peer& peer, ucs_status_t status);
+  [[nodiscard]] bool plausible(const Header* header, std::size_t size) const {
+    return size == sizeof(Header) && header->from < peers_.size() && header->lane < kNetLanes &&
+           header->place < NetLayout::kDepth;
+  }
+
+  static ucs_status_t on_block(void* arg, const void* header, std::size_t header_size, void* data,
+                               std::size_t size, const ucp_am_recv_param_t* param);
+  static ucs_status_t on_credit(void* arg, const void* header, std::size_t header_size, void*,
+                                std::size_t, const ucp_am_recv_param_t*);
+  static void on_sent(void* request, ucs_status_t status, void* user_data);
+  static void on_credit_sent(void* request, ucs_status_t, void*) { ucp_request_free(request); }
+  static void on_received(void* request, ucs_status_t status, std::size_t, void* user_data);
+  static void on_error(void* arg, ucp_ep_h, ucs_status_t status);
+
+  WirePlace place_;
+  int own_rank_;
+  Worker ucx_;
+  std::vector<Peer> peers_;
+  std::vector<Block> outgoing_;
+  std::vector<Block> incoming_;
+  std::vector<Header> credits_;  // [world][lanes]: constant, so that any number may be under way
+};
+
+UcxWire::UcxWire(const WirePlace& place) : place_(place), own_rank_(place.bootstrap->rank()) {
+  Bootstrap& bootstrap = *place.bootstrap;
+  const auto world = static_cast<std::size_t>(bootstrap.world());
+  peers_.resize(world);
+  outgoing_.resize(world * kNetLanes * NetLayout::kDepth);
+  incoming_.resize(outgoing_.size());
+  credits_.resize(world * kNetLanes);
+  for (int rank = 0; rank < bootstrap.world(); ++rank) {
+    peers_[static_cast<std::size_t>(rank)] = {this, rank, nullptr, false};
+    for (int lane = 0; lane < kNetLanes; ++lane) {
+      for (int at = 0; at < NetLayout::kDepth; ++at) {
+        block(outgoing_, rank, lane, at) = {this, rank, lane, at, 0, {}};
+        block(incoming_, rank, lane, at) = {this, rank, lane, at, 0, {}};
+      }
+    }
+  }
+  agree_on_setup(bootstrap, ucx_.open());
+  listen(kBlockId, on_block);
+  listen(kCreditId, on_credit);
+
+  ucp_address_t* address = nullptr;
+  std::size_t size = 0;
+  const ucs_status_t status = ucp_worker_get_address(ucx_.worker, &address, &size);
+  std::size_t longest = 0;
+  for (const std::size_t other : bootstrap.exchange(status == UCS_OK ? size : std::size_t{0}))
+    longest = std::max(longest, other);
+  std::vector<std::byte> mine(longest);
+  if (status == UCS_OK) {
+    std::memcpy(mine.data(), address, size);
+    ucp_worker_release_address(ucx_.worker, address);
+  }
+  std::vector<std::byte> all(longest * world);
+  bootstrap.all_gather(mine, all.data());
+  agree_on_setup(bootstrap, status != UCS_OK
+                                ? std::string("ucx: no worker address: ") + Worker::word(status)
+                                : connect(all, longest));
+  place_.bootstrap = nullptr;
+}
+
+void UcxWire::listen(unsigned id, ucp_am_recv_callback_t callback) {
+  ucp_am_handler_param_t param{};
+  param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                     UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  param.id = id;
+  param.flags = UCP_AM_FLAG_WHOLE_MSG;
+  param.cb = callback;
+  param.arg = this;
+  CHECK_EQ(static_cast<int>(ucp_worker_set_am_recv_handler(ucx_.worker, &param)),
+           static_cast<int>(UCS_OK));
+}
+
+std::string UcxWire::connect(const std::vector<std::byte>& addresses, std::size_t address_size) {
+  for (Peer& peer : peers_) {
+    const auto rank = static_cast<std::size_t>(peer.rank);
+    if (!place_.reaches[rank]) continue;
+    ucp_ep_params_t params{};
+    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                        UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params.address = reinterpret_cast<const ucp_address_t*>(addresses.data() + rank * address_size);
+    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    params.err_handler = {on_error, &peer};
+    const ucs_status_t status = ucp_ep_create(ucx_.worker, &params, &peer.endpoint);
+    if (status == UCS_OK) continue;
+    peer.endpoint = nullptr;
+    return "ucx: cannot reach rank " + std::to_string(peer.rank) + ": " + Worker::word(status) +
+           "; `ucx_info -d` lists devices, UCX_TLS and UCX_NET_DEVICES choose among them";
+  }
+  return {};
+}
+
+UcxWire::~UcxWire() {
+  std::vector<void*> closing;
+  for (Peer& peer : peers_) {
+    if (peer.endpoint == nullptr) continue;
+    peer.broken = true;
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    void* request = ucp_ep_close_nbx(peer.endpoint, &param);
+    if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
+  }
+  const std::int64_t start_ns = now_ns();
+  for (void* request : closing) {
+    while (ucp_request_check_status(request) == UCS_INPROGRESS && now_ns() - start_ns < kCloseNs) {
+      ucp_worker_progress(ucx_.worker);
+    }
+    ucp_request_free(request);
+  }
+}
+
+void UcxWire::post(const Post& post) {
+  Peer& peer = peers_[static_cast<std::size_t>(post.peer)];
+  if (peer.broken) {
+    place_.sink->sent(post.peer, post.lane, post.place);
+    return;
+  }
+  Block& out = block(outgoing_, post.peer, post.lane, post.place);
+  out.header = {post.flag, static_cast<std::uint32_t>(own_rank_),
+                static_cast<std::uint16_t>(post.lane), static_cast<std::uint16_t>(post.place)};
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.send = on_sent;
+  param.user_data = &out;
+  void* request = ucp_am_send_nbx(peer.endpoint, kBlockId, &out.header, sizeof out.header,
+                                  post.data, static_cast<std::size_t>(post.size), &param);
+  if (UCS_PTR_IS_PTR(request)) return;
+  if (UCS_PTR_IS_ERR(request)) fail(peer, UCS_PTR_STATUS(request));
+  place_.sink->sent(post.peer, post.lane, post.place);
+}
+
+void UcxWire::credit(int peer, int lane, int count) {
+  Peer& to = peers_[static_cast<std::size_t>(peer)];
+  if (to.broken) return;
+  Header& header =
+      credits_[static_cast<std::size_t>(peer) * kNetLanes + static_cast<std::size_t>(lane)];
+  // A lane returns the same number each time.
+  CHECK(header.flag == 0 || header.flag == static_cast<std::uint64_t>(count));
+  header = {static_cast<std::uint64_t>(count), static_cast<std::uint32_t>(own_rank_),
+            static_cast<std::uint16_t>(lane), 0};
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK;
+  param.cb.send = on_credit_sent;
+  void* request =
+      ucp_am_send_nbx(to.endpoint, kCreditId, &header, sizeof header, nullptr, 0, &param);
+  if (UCS_PTR_IS_ERR(request)) fail(to, UCS_PTR_STATUS(request));
+}
+
+ucs_status_t UcxWire::on_block(void* arg, const void* header, std::size_t header_size, void* data,
+                               std::size_t size, const ucp_am_recv_param_t* param) {
+  auto& wire = *static_cast<UcxWire*>(arg);
+  Header head{};
+  std::memcpy(&head, header, std::min(header_size, sizeof head));
+  if (!wire.plausible(&head, header_size) ||
+      static_cast<std::int64_t>(size) > wire.place_.layout->slot_bytes(head.lane)) {
+    return UCS_OK;  // not from a peer of this communicator
+  }
+  const auto from = static_cast<int>(head.from);
+  std::byte* slot = wire.place_.slots + wire.place_.layout->offset(from, head.lane, head.place);
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
+    if (size > 0) std::memcpy(slot, data, size);
+    wire.place_.sink->arrived(from, head.lane, head.place, head.flag,
+                              static_cast<std::int64_t>(size));
+    return UCS_OK;
+  }
+  Block& in = wire.block(wire.incoming_, from, head.lane, head.place);
+  in.header = head;
+  in.size = static_cast<std::int64_t>(size);
+  ucp_request_param_t receive{};
+  receive.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  receive.cb.recv_am = on_received;
+  receive.user_data = &in;
+  void* request = ucp_am_recv_data_nbx(wire.ucx_.worker, data, slot, size, &receive);
+  if (UCS_PTR_IS_ERR(request)) {
+    wire.fail(wire.peers_[head.from], UCS_PTR_STATUS(request));
+  } else if (request == nullptr) {
+    wire.place_.sink->arrived(from, head.lane, head.place, head.flag, in.size);
+  }
+  return UCS_INPROGRESS;
+}
+
+void UcxWire::on_received(void* request, ucs_status_t status, std::size_t, void* user_data) {
+  const Block& in = *static_cast<Block*>(user_data);
+  if (status == UCS_OK) {
+    in.wire->place_.sink->arrived(in.peer, in.lane, in.place, in.header.flag, in.size);
+  } else {
+    in.wire->fail(in.wire->peers_[static_cast<std::size_t>(in.peer)], status);
+  }
+  ucp_request_free(request);
+}
+
+ucs_status_t UcxWire::on_credit(void* arg, const void* header, std::size_t header_size, void*,
+                                std::size_t, const ucp_am_recv_param_t*) {
+  auto& wire = *static_cast<UcxWire*>(arg);
+  Header head{};
+  std::memcpy(&head, header, std::min(header_size, sizeof head));
+  if (wire.plausible(&head, header_size)) {
+    wire.place_.sink->credited(static_cast<int>(head.from), head.lane, static_cast<int>(head.flag));
+  }
+  return UCS_OK;
+}
+
+void UcxWire::on_sent(void* request, ucs_status_t status, void* user_data) {
+  const Block& out = *static_cast<Block*>(user_data);
+  if (status != UCS_OK)
+    out.wire->fail(out.wire->peers_[static_cast<std::size_t>(out.peer)], status);
+  out.wire->place_.sink->sent(out.peer, out.lane, out.place);
+  ucp_request_free(request);
+}
+
+void UcxWire::on_error(void* arg, ucp_ep_h, ucs_status_t status) {
+  auto& peer = *static_cast<Peer*>(arg);
+  peer.wire->fail(peer, status);
+}
+
+void UcxWire::fail(Peer& peer, ucs_status_t status) {
+  if (peer.broken) return;
+  peer.broken = true;
+  place_.sink->broken(peer.rank, std::string("ucx: the connection failed: ") +
+                                     Worker::word(status) +
+                                     "; its process is gone or the network between is down");
+}
+
+}  // namespace
+
+std::string ucx_missing(std::string_view argument) {
+  return argument.empty() ? std::string()
+                          : "ucx: takes no device after a colon; UCX_NET_DEVICES chooses it";
+}
+
+std::unique_ptr<Wire> make_ucx(const WirePlace& place) { return std::make_unique<UcxWire>(place); }
+
+}  // namespace sinew::comm

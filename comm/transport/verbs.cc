@@ -1,0 +1,371 @@
+#include "comm/transport/verbs.h"
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+#include "comm/transport/verbs_device.h"
+#include "comm/transport/wire.h"
+#include "sched/base/check.h"
+#include "sched/base/units.h"
+
+namespace sinew::comm {
+
+std::string verbs_missing(std::string_view argument);
+std::unique_ptr<Wire> make_verbs(const WirePlace& place);
+
+namespace {
+
+// A lane has kDepth blocks under way, and credits for as many in two halves. What remains is for
+// credits that are done but not known to be, since only every kSignalEvery-th reports.
+constexpr int kSignalEvery = 8;
+constexpr int kQueue = kNetLanes * (NetLayout::kDepth + 2) + 4 * kSignalEvery;
+// Receives are posted again this many at a time: one doorbell for all.
+constexpr int kReceivesAtOnce = 16;
+// 4.096 us * 2^15 = 134 ms before a packet is sent again, 7 times: a dead peer shows in a second,
+// and a link that loses one packet in a hundred does not look dead.
+constexpr std::uint8_t kTimeout = 15;
+constexpr std::uint8_t kRetries = 7;
+// A receiver that has posted nothing is only slow: for ever (7), 0.64 ms between attempts (12).
+constexpr std::uint8_t kReceiverRetries = 7;
+constexpr std::uint8_t kReceiverPause = 12;
+constexpr std::uint32_t kInlineBytes = 64;
+
+// Sent ahead of a block's data, in the room before its slot.
+struct Head {
+  std::uint64_t flag;
+  std::int64_t size;
+};
+static_assert(sizeof(Head) <= NetLayout::kLeadBytes);
+
+// The immediate data: a credit has a count, a block has none.
+constexpr std::uint32_t immediate(int lane, int place, int count) {
+  return static_cast<std::uint32_t>(count) << 16 | static_cast<std::uint32_t>(lane) << 8 |
+         static_cast<std::uint32_t>(place);
+}
+
+using Domain = std::unique_ptr<ibv_pd, VerbsDelete<ibv_dealloc_pd>>;
+using Completions = std::unique_ptr<ibv_cq, VerbsDelete<ibv_destroy_cq>>;
+using Region = std::unique_ptr<ibv_mr, VerbsDelete<ibv_dereg_mr>>;
+using QueuePair = std::unique_ptr<ibv_qp, VerbsDelete<ibv_destroy_qp>>;
+
+class VerbsWire final : public Wire {
+ public:
+  explicit VerbsWire(const WirePlace& place);
+
+  [[nodiscard]] bool exposes() const override { return false; }
+  void post(const Post& post) override;
+  void credit(int peer, int lane, int count) override;
+  void progress() override;
+
+ private:
+  struct Peer {
+    QueuePair queue_pair;
+    VerbsAddress remote{};
+    std::uint32_t first_packet = 0;
+    std::uint32_t inline_bytes = 0;
+    int receives_owed = 0;
+    int unreported = 0;  // credits since the last one that reports
+    bool broken = false;
+  };
+
+  std::string open();
+  std::string open_peer(Peer& peer);
+  std::string connect(Peer& peer);
+  [[nodiscard]] std::string refused(const char* what) const;
+  void post_receives(int rank, int count);
+  void write(int rank, ibv_send_wr& request, ibv_sge& part);
+  void complete(const ibv_wc& completion);
+  void complete_receive(int rank, std::uint32_t bits);
+  void fail(int rank, const std::string& why);
+  [[nodiscard]] Peer& peer_of(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+
+  WirePlace place_;
+  int own_rank_;
+  VerbsPort port_;
+  VerbsContext context_;
+  Domain domain_;
+  Completions completions_;
+  Region slots_;
+  Region staging_;
+  std::vector<Peer> peers_;
+  std::vector<std::pair<std::uint32_t, int>> rank_of_queue_pair_;  // sorted
+};
+
+VerbsWire::VerbsWire(const WirePlace& place) : place_(place), own_rank_(place.bootstrap->rank()) {
+  Bootstrap& bootstrap = *place.bootstrap;
+  const auto world = static_cast<std::size_t>(bootstrap.world());
+  peers_.resize(world);
+  agree_on_setup(bootstrap, open());
+  std::vector<VerbsAddress> mine(world);
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    const Peer& peer = peers_[rank];
+    if (peer.queue_pair == nullptr) continue;
+    VerbsAddress& address = mine[rank];
+    std::memcpy(address.gid, port_.gid.raw, sizeof address.gid);
+    address.slots = reinterpret_cast<std::uintptr_t>(place.slots);
+    address.key = slots_->rkey;
+    address.queue_pair = peer.queue_pair->qp_num;
+    address.first_packet = peer.first_packet;
+    address.lid = port_.lid;
+    address.mtu = static_cast<std::uint8_t>(port_.mtu);
+  }
+  std::vector<VerbsAddress> all(world * world);
+  bootstrap.all_gather(std::as_bytes(std::span(mine)), reinterpret_cast<std::byte*>(all.data()));
+  std::string error;
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    if (peers_[rank].queue_pair == nullptr) continue;
+    peers_[rank].remote = all[rank * world + static_cast<std::size_t>(own_rank_)];
+    if (error.empty()) error = connect(peers_[rank]);
+  }
+  // Also the sign that every rank can receive.
+  agree_on_setup(bootstrap, error);
+  place_.bootstrap = nullptr;
+}
+
+std::string VerbsWire::refused(const char* what) const {
+  return fmt::format("verbs: device {} refused {}: {}", port_.device, what, std::strerror(errno));
+}
+
+std::string VerbsWire::open() {
+  std::string error = open_verbs(place_.argument, context_, port_);
+  if (!error.empty()) return error;
+  if (port_.most_requests < kQueue) {
+    return fmt::format("verbs: device {} has queues of {} requests; this transport needs {}",
+                       port_.device, port_.most_requests, kQueue);
+  }
+  domain_.reset(ibv_alloc_pd(context_.get()));
+  if (domain_ == nullptr) return refused("a protection domain");
+  const auto peers =
+      static_cast<int>(std::count(place_.reaches.begin(), place_.reaches.end(), true));
+  completions_.reset(
+      ibv_create_cq(context_.get(), std::max(1, peers) * 2 * kQueue, nullptr, nullptr, 0));
+  if (completions_ == nullptr) return refused("a completion queue; fewer ranks need a smaller one");
+  const std::size_t size = place_.layout->size_bytes();
+  slots_.reset(ibv_reg_mr(domain_.get(), place_.slots, size,
+                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+  if (slots_ != nullptr) staging_.reset(ibv_reg_mr(domain_.get(), place_.staging, size, 0));
+  if (staging_ == nullptr) {
+    const int code = errno;
+    rlimit limit{};
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    return fmt::format(
+        "verbs: device {} cannot register 2 x {}: {}; locked memory of this process is limited to "
+        "{}: raise it with `ulimit -l`",
+        port_.device, format_bytes(static_cast<std::int64_t>(size)), std::strerror(code),
+        limit.rlim_cur == RLIM_INFINITY ? std::string("nothing less than all")
+                                        : format_bytes(static_cast<std::int64_t>(limit.rlim_cur)));
+  }
+  for (std::size_t rank = 0; rank < peers_.size() && error.empty(); ++rank) {
+    if (!place_.reaches[rank]) continue;
+    error = open_peer(peers_[rank]);
+    if (!error.empty()) break;
+    rank_of_queue_pair_.emplace_back(peers_[rank].queue_pair->qp_num, static_cast<int>(rank));
+  }
+  std::sort(rank_of_queue_pair_.begin(), rank_of_queue_pair_.end());
+  return error;
+}
+
+std::string VerbsWire::open_peer(Peer& peer) {
+  ibv_qp_init_attr wish{};
+  wish.send_cq = wish.recv_cq = completions_.get();
+  wish.qp_type = IBV_QPT_RC;
+  wish.cap.max_send_wr = wish.cap.max_recv_wr = kQueue;
+  wish.cap.max_send_sge = wish.cap.max_recv_sge = 1;
+  wish.cap.max_inline_data = kInlineBytes;
+  peer.queue_pair.reset(ibv_create_qp(domain_.get(), &wish));
+  if (peer.queue_pair == nullptr) return refused("a queue pair");
+  peer.inline_bytes = wish.cap.max_inline_data;
+  peer.first_packet = std::random_device()() & 0xffffff;
+  ibv_qp_attr state{};
+  state.qp_state = IBV_QPS_INIT;
+  state.port_num = port_.port;
+  state.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  if (ibv_modify_qp(peer.queue_pair.get(), &state,
+                    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0)
+    return refused("to initialise a queue pair");
+  const auto rank = static_cast<int>(&peer - peers_.data());
+  post_receives(rank, kQueue);
+  return peer.broken ? refused("receives") : std::string();
+}
+
+std::string VerbsWire::connect(Peer& peer) {
+  ibv_gid gid{};
+  std::memcpy(gid.raw, peer.remote.gid, sizeof gid.raw);
+  ibv_qp_attr state{};
+  state.qp_state = IBV_QPS_RTR;
+  state.path_mtu = std::min(port_.mtu, static_cast<ibv_mtu>(peer.remote.mtu));
+  state.dest_qp_num = peer.remote.queue_pair;
+  state.rq_psn = peer.remote.first_packet;
+  state.max_dest_rd_atomic = 1;
+  state.min_rnr_timer = kReceiverPause;
+  state.ah_attr.is_global = 1;
+  state.ah_attr.port_num = port_.port;
+  state.ah_attr.dlid = peer.remote.lid;
+  state.ah_attr.grh.dgid = gid;
+  state.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(port_.gid_index);
+  state.ah_attr.grh.hop_limit = 64;
+  if (ibv_modify_qp(peer.queue_pair.get(), &state,
+                    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                        IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0) {
+    return refused("to connect") +
+           fmt::format(" (from GID {} to {})", gid_text(port_.gid.raw), gid_text(gid.raw));
+  }
+  state = {};
+  state.qp_state = IBV_QPS_RTS;
+  state.timeout = kTimeout;
+  state.retry_cnt = kRetries;
+  state.rnr_retry = kReceiverRetries;
+  state.sq_psn = peer.first_packet;
+  state.max_rd_atomic = 1;
+  if (ibv_modify_qp(peer.queue_pair.get(), &state,
+                    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                        IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) != 0)
+    return refused("to send");
+  return {};
+}
+
+void VerbsWire::post_receives(int rank, int count) {
+  Peer& peer = peer_of(rank);
+  ibv_recv_wr requests[kReceivesAtOnce] = {};
+  while (count > 0 && !peer.broken) {
+    const int now = std::min(count, kReceivesAtOnce);
+    for (int i = 0; i < now; ++i) requests[i].next = i + 1 < now ? &requests[i + 1] : nullptr;
+    ibv_recv_wr* bad = nullptr;
+    const int code = ibv_post_recv(peer.queue_pair.get(), requests, &bad);
+    if (code != 0) fail(rank, fmt::format("verbs: cannot post receives: {}", std::strerror(code)));
+    count -= now;
+  }
+}
+
+void VerbsWire::post(const Post& post) {
+  Peer& peer = peer_of(post.peer);
+  if (peer.broken) {
+    place_.sink->sent(post.peer, post.lane, post.place);
+    return;
+  }
+  const std::size_t offset = place_.layout->offset(post.peer, post.lane, post.place);
+  std::byte* data = place_.staging + offset;
+  CHECK(post.data == data);
+  const Head head{post.flag, post.size};
+  std::memcpy(data - sizeof head, &head, sizeof head);
+  ibv_sge part{reinterpret_cast<std::uintptr_t>(data) - sizeof head,
+               static_cast<std::uint32_t>(post.size) + static_cast<std::uint32_t>(sizeof head),
+               staging_->lkey};
+  ibv_send_wr request{};
+  request.wr_id = immediate(post.lane, post.place, 0);
+  request.imm_data = htonl(immediate(post.lane, post.place, 0));
+  request.send_flags = IBV_SEND_SIGNALED;
+  if (part.length <= peer.inline_bytes) request.send_flags |= IBV_SEND_INLINE;
+  request.wr.rdma.remote_addr =
+      peer.remote.slots + place_.layout->offset(own_rank_, post.lane, post.place) - sizeof head;
+  peer.unreported = 0;
+  write(post.peer, request, part);
+  if (peer.broken) place_.sink->sent(post.peer, post.lane, post.place);
+}
+
+void VerbsWire::credit(int rank, int lane, int count) {
+  Peer& peer = peer_of(rank);
+  if (peer.broken) return;
+  ibv_sge part{};
+  ibv_send_wr request{};
+  request.wr_id = immediate(lane, 0, count);
+  request.imm_data = htonl(immediate(lane, 0, count));
+  if (++peer.unreported == kSignalEvery) {
+    peer.unreported = 0;
+    request.send_flags = IBV_SEND_SIGNALED;
+  }
+  // Writes nothing, but the key must be one that the peer gave.
+  request.wr.rdma.remote_addr = peer.remote.slots;
+  write(rank, request, part);
+}
+
+void VerbsWire::write(int rank, ibv_send_wr& request, ibv_sge& part) {
+  Peer& peer = peer_of(rank);
+  request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  request.sg_list = &part;
+  request.num_sge = part.length > 0 ? 1 : 0;
+  request.wr.rdma.rkey = peer.remote.key;
+  ibv_send_wr* bad = nullptr;
+  const int code = ibv_post_send(peer.queue_pair.get(), &request, &bad);
+  if (code != 0) {
+    fail(rank, fmt::format("verbs: cannot post a write: {}; {} requests fit into the queue",
+                           std::strerror(code), kQueue));
+  }
+}
+
+void VerbsWire::progress() {
+  constexpr int kAtOnce = 16;
+  ibv_wc completions[kAtOnce];
+  for (;;) {
+    const int count = ibv_poll_cq(completions_.get(), kAtOnce, completions);
+    for (int i = 0; i < count; ++i) complete(completions[i]);
+    if (count < kAtOnce) return;
+  }
+}
+
+void VerbsWire::complete(const ibv_wc& completion) {
+  const auto at = std::lower_bound(rank_of_queue_pair_.begin(), rank_of_queue_pair_.end(),
+                                   std::pair(completion.qp_num, -1));
+  if (at == rank_of_queue_pair_.end() || at->first != completion.qp_num) return;
+  const int rank = at->second;
+  if (completion.status != IBV_WC_SUCCESS) {
+    const Peer& peer = peer_of(rank);
+    fail(rank,
+         fmt::format("verbs: {} (from GID {} on {} to GID {}): {}",
+                     ibv_wc_status_str(completion.status), gid_text(port_.gid.raw), port_.device,
+                     gid_text(peer.remote.gid), verbs_advice(completion.status)));
+    return;
+  }
+  if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+    complete_receive(rank, ntohl(completion.imm_data));
+    return;
+  }
+  const auto id = static_cast<std::uint32_t>(completion.wr_id);
+  if (id >> 16 == 0)
+    place_.sink->sent(rank, static_cast<int>(id >> 8), static_cast<int>(id & 0xff));
+}
+
+void VerbsWire::complete_receive(int rank, std::uint32_t bits) {
+  const auto lane = static_cast<int>(bits >> 8 & 0xff);
+  const auto place = static_cast<int>(bits & 0xff);
+  const auto count = static_cast<int>(bits >> 16);
+  CHECK_LT(lane, kNetLanes);
+  CHECK_LT(place, NetLayout::kDepth);
+  if (count > 0) {
+    place_.sink->credited(rank, lane, count);
+  } else {
+    Head head{};
+    std::memcpy(&head, place_.slots + place_.layout->offset(rank, lane, place) - sizeof head,
+                sizeof head);
+    place_.sink->arrived(rank, lane, place, head.flag, head.size);
+  }
+  if (++peer_of(rank).receives_owed < kReceivesAtOnce) return;
+  peer_of(rank).receives_owed = 0;
+  post_receives(rank, kReceivesAtOnce);
+}
+
+void VerbsWire::fail(int rank, const std::string& why) {
+  if (peer_of(rank).broken) return;
+  peer_of(rank).broken = true;
+  if (place_.bootstrap == nullptr) place_.sink->broken(rank, why);
+}
+
+}  // namespace
+
+std::string verbs_missing(std::string_view argument) {
+  VerbsContext context;
+  VerbsPort port;
+  return open_verbs(argument, context, port);
+}
+
+std::unique_ptr<Wire> make_verbs(const WirePlace& place) {
+  return std::make_unique<VerbsWire>(place);
+}
+
+}  // namespace sinew::comm

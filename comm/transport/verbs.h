@@ -1,0 +1,30 @@
+// verbs: a Wire over RDMA devices. One reliable connection (queue pair) per peer; a block is an
+// RDMA write with immediate data from the place's staging into its slot at the peer, a credit an
+// empty one. The immediate data of a write is reported only when all of its bytes are in place, so
+// no memory is ever polled. Small blocks are sent inline.
+//
+// Staging and slots are registered once, by this process for its own memory; nothing else ever is,
+// so no registration can outlive what it names.
+//
+// This header is what two ends tell each other; tests garble it.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace sinew::comm {
+
+// Of one end of one pair's connection.
+struct VerbsAddress {
+  std::uint8_t gid[16];
+  std::uint64_t slots;  // where the sender's slots begin
+  std::uint32_t key;    // remote key of the slots
+  std::uint32_t queue_pair;
+  std::uint32_t first_packet;
+  std::uint16_t lid;
+  std::uint8_t mtu;  // as enum ibv_mtu
+  std::uint8_t unused;
+};
+static_assert(sizeof(VerbsAddress) == 40 && std::is_trivially_copyable_v<VerbsAddress>);
+
+}  // namespace sinew::comm

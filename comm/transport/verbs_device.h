@@ -1,0 +1,46 @@
+// An RDMA device and port as a rank uses them: chosen by name and GID, or the first that is active.
+//
+// Threads: one.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace sinew::comm {
+
+struct VerbsPort {
+  std::string device;
+  std::uint8_t port = 1;
+  int gid_index = 0;
+  ibv_gid gid{};
+  std::uint16_t lid = 0;
+  ibv_mtu mtu = IBV_MTU_1024;
+  int most_requests = 0;  // in a queue
+};
+
+// What an object of libibverbs needs when it goes.
+template <auto destroy>
+struct VerbsDelete {
+  template <typename Object>
+  void operator()(Object* object) const {
+    destroy(object);
+  }
+};
+using VerbsContext = std::unique_ptr<ibv_context, VerbsDelete<ibv_close_device>>;
+
+// argument: "", DEVICE or DEVICE:GID, GID an index. Fills port and context; returns why it cannot,
+// in one line that names what there is, or nothing.
+[[nodiscard]] std::string open_verbs(std::string_view argument, VerbsContext& context,
+                                     VerbsPort& port);
+
+// "::ffff:10.0.0.2"
+[[nodiscard]] std::string gid_text(const std::uint8_t* gid);
+
+// What a failed completion means and what to try.
+[[nodiscard]] std::string_view verbs_advice(ibv_wc_status status);
+
+}  // namespace sinew::comm

@@ -1,0 +1,114 @@
+// Wire: one rank's end of a network to peers whose memory it cannot map. A wire carries blocks of
+// bytes into places that the receiver keeps free for them, and short credits back; NetTransport
+// (net.h) makes lanes of that. UCX and verbs are wires.
+//
+// Never does: match lanes, count credits, wait, or know collectives.
+// Threads: one thread at a time; not always the same one.
+// Invariants
+//   1. At most one block of a (peer, lane, place) is under way; the sender's NetTransport sees to
+//   it.
+//   2. A block is announced once, when all of its bytes lie in the receiver's slot. Nothing is
+//   assumed about the order in which they were placed.
+//   3. After broken() of a peer nothing more is announced for it, and posts to it count as sent.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/bootstrap.h"
+#include "comm/transport.h"
+
+namespace sinew::comm {
+
+// The lanes of transport.h, and one for notices between the communicators themselves.
+inline constexpr int kNoticeLane = kLanes;
+inline constexpr int kNetLanes = kLanes + 1;
+
+// Where the blocks of a peer lie; every rank computes the same, for its slots and its staging.
+class NetLayout {
+ public:
+  static constexpr int kDepth = 8;  // places of a lane
+  // Room before a slot's data for what a wire sends ahead of it; data begins at a cache line.
+  static constexpr std::int64_t kLeadBytes = 64;
+  static constexpr std::int64_t kNoticeBytes = 2048;
+
+  explicit NetLayout(int world);
+  [[nodiscard]] std::int64_t slot_bytes(int lane) const;
+  // Of the slot's data, from the start of the memory that all peers' slots share.
+  [[nodiscard]] std::size_t offset(int peer, int lane, int place) const {
+    const auto at = static_cast<std::size_t>(lane);
+    return static_cast<std::size_t>(peer) * lane_start_[kNetLanes] + lane_start_[at] +
+           static_cast<std::size_t>(place) *
+               static_cast<std::size_t>(slot_bytes(lane) + kLeadBytes) +
+           kLeadBytes;
+  }
+  [[nodiscard]] std::size_t size_bytes() const {
+    return static_cast<std::size_t>(world_) * lane_start_[kNetLanes];
+  }
+
+ private:
+  int world_;
+  std::int64_t slot_bytes_[3];  // blocking, started, tag and setup lanes
+  std::size_t lane_start_[kNetLanes + 1];
+};
+
+// Who is told what a wire sees, during Wire::progress, post and credit.
+class WireSink {
+ public:
+  virtual ~WireSink() = default;
+  virtual void arrived(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) = 0;
+  virtual void credited(int peer, int lane, int count) = 0;
+  virtual void sent(int peer, int lane, int place) = 0;  // the block's source may change
+  virtual void broken(int peer, const std::string& why) = 0;
+};
+
+struct WirePlace {
+  Bootstrap* bootstrap = nullptr;  // during construction only
+  std::vector<bool> reaches;       // [world]: the peers that this wire is for
+  const NetLayout* layout = nullptr;
+  std::byte* slots = nullptr;  // where blocks arrive, layout->size_bytes()
+  std::byte* staging = nullptr;
+  WireSink* sink = nullptr;
+  std::string_view argument;  // what follows the wire's name: a device
+};
+
+struct Post {
+  int peer = 0;
+  int lane = 0;
+  int place = 0;
+  std::uint64_t flag = 0;
+  const std::byte* data = nullptr;  // the place's staging, or, where the wire exposes, anything
+  std::int64_t size = 0;
+};
+
+class Wire {
+ public:
+  virtual ~Wire() = default;
+  // Whether posts may name memory outside the staging.
+  [[nodiscard]] virtual bool exposes() const = 0;
+  virtual void post(const Post& post) = 0;
+  virtual void credit(int peer, int lane, int count) = 0;
+  virtual void progress() = 0;
+};
+
+// A kind of wire that a build may have.
+struct WireKind {
+  std::string_view name;
+  // Why this process cannot use it, in one line; empty: it can. Cheap.
+  std::string (*missing)(std::string_view argument);
+  // Collective. Throws Error, the same on all ranks.
+  std::unique_ptr<Wire> (*make)(const WirePlace& place);
+};
+// In the order of preference.
+[[nodiscard]] std::span<const WireKind> wire_kinds();
+
+// Collective: throws Error on all ranks, with the text of the first rank whose `error` is not
+// empty.
+void agree_on_setup(Bootstrap& bootstrap, const std::string& error);
+
+}  // namespace sinew::comm
