@@ -69,8 +69,9 @@ Engine::Engine(Parts parts, Options options)
   reads_peers_ = memory_->one_address_space();
   find_direct();
   if (block_->network != nullptr) {
-    // Boxes are memory that all ranks map.
+    // Boxes and symmetric calls are for memory that all ranks map.
     options_.small_calls = false;
+    std::fill(std::begin(symmetric_), std::end(symmetric_), kNoAlgorithm);
     policy_.yield_ns = Network::kYieldNs;
   }
 }
@@ -382,6 +383,7 @@ void Engine::wait(const Pending& pending) {
 // ---- what can be wrong
 
 void Engine::raise_if_poisoned() {
+  if (block_->network != nullptr) family()->hear_all();
   if (!block_->roster->poisoned()) [[likely]]
     return;
   failed_ = true;
@@ -465,6 +467,7 @@ void Engine::look_for_mismatch(const Pending& pending) {
 }
 
 void Engine::raise_fault() {
+  if (block_->network != nullptr) compare_rows();
   Pending pending;
   Fault fault = messages_->fault();
   std::optional<CallInfo> theirs;

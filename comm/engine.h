@@ -165,6 +165,8 @@ class Engine {
   void exchange_notices();
   [[nodiscard]] std::shared_ptr<NetworkFamily> family() const;  // null: no network
   void tell_poison();
+  // After a foreign message: lets the ranks' rows cross, so that the error can name both calls.
+  void compare_rows();
   void farewell();
   void find_direct();
   [[nodiscard]] Plan prove_and_compile(const sched::Schedule& schedule) const;

@@ -96,7 +96,11 @@ void Network::tell(Kind kind, std::span<const std::byte> text, NetTransport::Urg
 void Network::tell_row() {
   const std::int64_t now = now_ns();
   if (now - told_ns_ < kTellRowNs) return;
-  told_ns_ = now;
+  tell_row_now();
+}
+
+void Network::tell_row_now() {
+  told_ns_ = now_ns();
   std::byte row[Roster::kRowBytes];
   roster_.copy_row(row);
   tell(kRow, row, NetTransport::Urgency::kRoutine);
@@ -153,6 +157,15 @@ void Engine::exchange_notices() {
   if (lost < 0) return;
   raise(Cause::kPeerGone, lost,
         block_->roster->name_of(lost) + ": " + why + "; " + block_->roster->stand());
+}
+
+void Engine::compare_rows() {
+  const std::int64_t start_ns = now_ns();
+  block_->network->tell_row_now();
+  while (now_ns() - start_ns < kGraceNs && !block_->roster->poisoned()) {
+    exchange_notices();
+    sched_yield();
+  }
 }
 
 void Engine::tell_poison() {

@@ -57,6 +57,7 @@ class Network {
 
   // These take the mutex.
   void tell_row();  // if it is time to
+  void tell_row_now();
   void tell_leaving();
   void tell_poison(Cause cause, int peer, const std::string& text);
   [[nodiscard]] bool settled();

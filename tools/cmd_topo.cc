@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string_view>
+#include <vector>
 
+#include "comm/communicator.h"
 #include "sched/base/units.h"
 #include "tools/command.h"
 #include "tools/json_lines.h"
@@ -61,11 +64,42 @@ void print_machine(const Machine& machine, const Launcher& launcher, double memo
                    launcher.world > together ? "; ranks will yield while they wait" : ""));
 }
 
+// Row by row: what carries the messages of a rank to each other rank.
+void print_ranks(comm::Communicator& communicator) {
+  struct Cell {
+    char name[16];
+  };
+  const auto world = static_cast<std::size_t>(communicator.world());
+  std::vector<Cell> mine(world);
+  for (std::size_t peer = 0; peer < world; ++peer) {
+    const std::string_view name = communicator.transport_to(static_cast<int>(peer));
+    name.copy(mine[peer].name, sizeof mine[peer].name - 1);
+  }
+  std::vector<Cell> all(world * world);
+  communicator.all_gather(mine.data(), all.data(), static_cast<std::int64_t>(world * sizeof(Cell)),
+                          DType::kU8);
+  if (communicator.rank() != 0) return;
+  fmt::print("transports of pairs, {} ranks\n{:>6}", world, "");
+  for (std::size_t to = 0; to < world; ++to) fmt::print("{:>8}", to);
+  fmt::print("\n");
+  for (std::size_t from = 0; from < world; ++from) {
+    fmt::print("{:>6}", from);
+    for (std::size_t to = 0; to < world; ++to) fmt::print("{:>8}", all[from * world + to].name);
+    fmt::print("\n");
+  }
+}
+
 struct Options {
   std::string json;
+  std::string transport = "auto";
+  bool ranks = false;
 };
 
 int run_topo(const Options& options) {
+  if (options.ranks) {
+    print_ranks(*comm::Communicator::from_mpi({.transport = options.transport}));
+    return 0;
+  }
   JsonLines json(options.json);
   const Machine machine = describe_machine();
   const Launcher launcher = launcher_of_environment();
@@ -95,6 +129,8 @@ int run_topo(const Options& options) {
 Run declare_topo(Args& args) {
   auto options = std::make_shared<Options>();
   args.option("--json", options->json, "write JSON lines to this file");
+  args.flag("--ranks", options->ranks, "under mpirun: which transport joins which ranks");
+  args.option("--transport", options->transport, "with --ranks: as in coll");
   return [options] { return run_topo(*options); };
 }
 

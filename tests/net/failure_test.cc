@@ -1,0 +1,206 @@
+// Over every wire of this machine: whatever happens to one rank or to the network, every other rank
+// throws within its deadline and says what happened.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "comm/communicator.h"
+#include "comm/error.h"
+#include "comm/transport/verbs.h"
+#include "sched/base/error.h"
+#include "tests/net/support/wires.h"
+
+namespace sinew::comm::testing {
+namespace {
+
+using std::chrono::steady_clock;
+
+double seconds_since(steady_clock::time_point start) {
+  return std::chrono::duration<double>(steady_clock::now() - start).count();
+}
+
+void reduce(Communicator& c, std::int64_t count) {
+  std::vector<float> data(static_cast<std::size_t>(count), 1.0F);
+  c.all_reduce(data.data(), data.data(), count, DType::kF32, ReduceOp::kSum);
+}
+
+TEST(NetFailure, AKilledRankIsNoticedByAllOthers) {
+  for (const std::string& wire : wires_here()) {
+    for (const std::int64_t count : {10, 300'000}) {
+      const auto start = steady_clock::now();
+      const auto outcomes = run_over(wire, 3, 30, [&](Communicator& c) -> std::string {
+        for (int call = 0; call < 20; ++call) {
+          reduce(c, count);
+          if (c.rank() == 1 && call == 3) kill(getpid(), SIGKILL);
+        }
+        return "noticed nothing";
+      });
+      EXPECT_LT(seconds_since(start), 25) << wire;
+      EXPECT_TRUE(outcomes[1].killed());
+      for (const std::size_t rank : {0, 2}) {
+        EXPECT_TRUE(outcomes[rank].threw) << wire << ": " << outcomes[rank].text;
+        EXPECT_NE(outcomes[rank].text.find("rank 1"), std::string::npos) << outcomes[rank].text;
+      }
+    }
+  }
+}
+
+TEST(NetFailure, ALateRankIsNamedAtTheDeadline) {
+  for (const std::string& wire : wires_here()) {
+    const auto outcomes = run_over(wire, 3, 1, [](Communicator& c) -> std::string {
+      c.barrier();
+      if (c.rank() == 1) {
+        const auto late = steady_clock::now();
+        while (seconds_since(late) < 3) usleep(1000);
+      }
+      c.barrier();
+      return "noticed nothing";
+    });
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_TRUE(outcome.threw) << wire << ": " << outcome.text;
+      EXPECT_NE(outcome.text.find("call 2 (barrier"), std::string::npos) << outcome.text;
+      EXPECT_NE(outcome.text.find("for 1 s"), std::string::npos) << outcome.text;
+    }
+  }
+}
+
+TEST(NetFailure, MismatchedCallsAreNamedOnEveryRank) {
+  for (const std::string& wire : wires_here()) {
+    const auto outcomes = run_over(wire, 3, 30, [](Communicator& c) -> std::string {
+      reduce(c, c.rank() == 2 ? 3001 : 3000);
+      c.barrier();
+      return "noticed nothing";
+    });
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_TRUE(outcome.threw) << wire << ": " << outcome.text;
+      EXPECT_NE(outcome.text.find("of 3000 f32"), std::string::npos) << outcome.text;
+      EXPECT_NE(outcome.text.find("of 3001 f32"), std::string::npos) << outcome.text;
+    }
+  }
+}
+
+TEST(NetFailure, ARankThatThrowsStopsTheOthersWithItsWords) {
+  for (const std::string& wire : wires_here()) {
+    const auto start = steady_clock::now();
+    const auto outcomes = run_over(wire, 3, 30, [](Communicator& c) -> std::string {
+      c.barrier();
+      if (c.rank() == 2) throw std::runtime_error("out of data");
+      reduce(c, 1000);
+      return "noticed nothing";
+    });
+    EXPECT_LT(seconds_since(start), 20) << wire;
+    for (const std::size_t rank : {0, 1}) {
+      EXPECT_NE(outcomes[rank].text.find("left by an exception"), std::string::npos)
+          << wire << ": " << outcomes[rank].text;
+    }
+  }
+}
+
+TEST(NetFailure, ARankThatLeavesEarlyIsNamed) {
+  for (const std::string& wire : wires_here()) {
+    const auto outcomes = run_over(wire, 3, 30, [](Communicator& c) -> std::string {
+      c.barrier();
+      if (c.rank() == 2) return "left";
+      reduce(c, 10);
+      return "noticed nothing";
+    });
+    for (const std::size_t rank : {0, 1}) {
+      EXPECT_NE(outcomes[rank].text.find("rank 2 has destroyed its communicator"),
+                std::string::npos)
+          << wire << ": " << outcomes[rank].text;
+    }
+  }
+}
+
+TEST(NetFailure, UnknownTransportsAndDevicesAreOneLineWithThoseThatExist) {
+  const auto said = [](const std::string& transport) {
+    return run_processes(2, [&](Bootstrap& bootstrap) -> std::string {
+      const auto c = Communicator::from_bootstrap(bootstrap, {.transport = transport});
+      return "no error";
+    });
+  };
+  for (const Outcome& outcome : said("carrier-pigeon")) {
+    EXPECT_NE(outcome.text.find("'carrier-pigeon' is unknown; legal values: auto, shm"),
+              std::string::npos)
+        << outcome.text;
+  }
+  for (const Outcome& outcome : said("verbs:nothing0")) {
+    EXPECT_TRUE(outcome.threw);
+    EXPECT_EQ(outcome.text.find('\n'), std::string::npos) << outcome.text;
+    EXPECT_NE(outcome.text.find("verbs: "), std::string::npos) << outcome.text;
+  }
+}
+
+// Passes on what ranks tell each other, but with one rank's key for its slots garbled.
+class GarblesKey final : public Bootstrap {
+ public:
+  GarblesKey(Bootstrap& bootstrap, int whose) : bootstrap_(bootstrap), whose_(whose) {}
+  [[nodiscard]] int rank() const override { return bootstrap_.rank(); }
+  [[nodiscard]] int world() const override { return bootstrap_.world(); }
+  void all_gather(std::span<const std::byte> mine, std::byte* all) override {
+    std::vector<std::byte> told(mine.begin(), mine.end());
+    if (rank() == whose_ &&
+        told.size() == sizeof(VerbsAddress) * static_cast<std::size_t>(world())) {
+      for (int peer = 0; peer < world(); ++peer) {
+        VerbsAddress address;
+        std::byte* at = told.data() + static_cast<std::size_t>(peer) * sizeof address;
+        std::memcpy(&address, at, sizeof address);
+        address.key ^= 0x5500;
+        std::memcpy(at, &address, sizeof address);
+      }
+    }
+    bootstrap_.all_gather(told, all);
+  }
+
+ private:
+  Bootstrap& bootstrap_;
+  int whose_;
+};
+
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  for (const std::string& one : names) {
+    if (one == name) return true;
+  }
+  return false;
+}
+
+TEST(NetFailure, AWrongKeyIsAnErrorInWordsOnEveryRank) {
+  if (!has(wires_here(), "verbs")) GTEST_SKIP() << "no RDMA device on this machine";
+  const auto outcomes = run_processes(3, [](Bootstrap& real) -> std::string {
+    GarblesKey bootstrap(real, 1);
+    const auto c = Communicator::from_bootstrap(
+        bootstrap, {.transport = transport_of("verbs", real.rank()), .timeout_s = 30});
+    reduce(*c, 1000);
+    return "noticed nothing";
+  });
+  bool refused = false;
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(outcome.threw) << outcome.text;
+    refused |= outcome.text.find("refused the key") != std::string::npos;
+  }
+  EXPECT_TRUE(refused) << outcomes[0].text;
+}
+
+// SINEW_NET_LINK is an interface that the wires of this machine run over and that may be cut.
+TEST(NetFailure, ALinkThatGoesDownIsNoticedByBothSides) {
+  const char* link = std::getenv("SINEW_NET_LINK");
+  if (link == nullptr) GTEST_SKIP() << "SINEW_NET_LINK names no link that may be taken down";
+  if (!has(wires_here(), "verbs")) GTEST_SKIP() << "no RDMA device on this machine";
+  const auto start = steady_clock::now();
+  const auto outcomes = run_over("verbs", 2, 30, [&](Communicator& c) -> std::string {
+    for (int call = 0; call < 5; ++call) reduce(c, 1000);
+    if (c.rank() == 0 && std::system((std::string("ip link set ") + link + " down").c_str()) != 0)
+      return "could not take the link down";
+    for (int call = 0; call < 5; ++call) reduce(c, 1000);
+    return "noticed nothing";
+  });
+  EXPECT_LT(seconds_since(start), 25);
+  for (const Outcome& outcome : outcomes) EXPECT_TRUE(outcome.threw) << outcome.text;
+}
+
+}  // namespace
+}  // namespace sinew::comm::testing

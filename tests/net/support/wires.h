@@ -1,0 +1,27 @@
+// The wires that this machine has, as the tests use them.
+//
+// SINEW_NET_DEVICES, names joined by commas, gives each rank a device in turn; SINEW_NET_WIRES
+// names the only wire to use.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "comm/bootstrap.h"
+#include "comm/communicator.h"
+#include "tests/comm/support/processes.h"
+
+namespace sinew::comm::testing {
+
+// Names of the wires that work here; those that do not are printed with the reason.
+[[nodiscard]] std::vector<std::string> wires_here();
+
+// What option `transport` a rank gives for a wire.
+[[nodiscard]] std::string transport_of(const std::string& wire, int rank);
+
+// Runs body on `world` processes that reach each other by the wire only, and returns what each
+// said; an exception counts as said.
+[[nodiscard]] std::vector<Outcome> run_over(const std::string& wire, int world, double timeout_s,
+                                            const std::function<std::string(Communicator&)>& body);
+
+}  // namespace sinew::comm::testing

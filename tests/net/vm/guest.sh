@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# guest.sh PROGRAM: inside the virtual machine. Two soft adapters at the ends of a pair of virtual interfaces; ranks
+# take them in turn. The tests run over them as they are, then with a slow link, then with one that loses packets.
+set -uo pipefail
+program=$1
+modprobe -a veth sch_netem rdma_rxe ib_uverbs || exit 1
+
+# rdma_rxe looks up routes in the first network namespace only, so both ends stay there. Left alone, the kernel
+# would deliver a packet between two of its own addresses over the loopback; the rules send it over the pair.
+ip link add left type veth peer name right
+address() { [[ $1 == left ]] && echo 10.9.0.1 || echo 10.9.0.2; }
+other() { [[ $1 == left ]] && echo right || echo left; }
+table=100
+for end in left right; do
+  table=$((table + 1))
+  from=$(address "$end")
+  to=$(address "$(other "$end")")
+  ip link set "$end" mtu 4200  # holds the largest RDMA packet, 4096 bytes
+  ip address add "$from/24" dev "$end"
+  sysctl -q -w "net.ipv4.conf.$end.accept_local=1" "net.ipv4.conf.$end.rp_filter=0"
+  ip link set "$end" up
+  ip rule add pref 1 iif "$end" lookup local
+  ip rule add pref 2 from "$from" to "$to" lookup "$table"
+  ip route add "$to" dev "$end" src "$from" table "$table"
+done
+ip rule add pref 10 lookup local
+ip rule del pref 0
+for end in left right; do rdma link add "soft_$end" type rxe netdev "$end" || exit 1; done
+
+export SINEW_NET_WIRES=verbs SINEW_NET_DEVICES=soft_left,soft_right
+failed=0
+run() {  # run NAME FILTER
+  local start=$SECONDS status=0
+  timeout 240 "$program" --gtest_brief=1 --gtest_filter="$2" > /tmp/log 2>&1 || status=$?
+  echo "$1: $( ((status == 0)) && echo passed || echo "failed ($status)") in $((SECONDS - start)) s"
+  ((status == 0)) && return
+  failed=1
+  grep -v '^left out here' /tmp/log | tail -n 40
+}
+shape() {  # shape NETEM_ARGUMENTS
+  for end in left right; do tc qdisc replace dev "$end" root netem "$@" || failed=1; done
+}
+sent() { cat /sys/class/net/left/statistics/tx_bytes; }
+
+before=$(sent)
+run "every operation, type and algorithm" 'NetLaws.*'
+(($(sent) - before > 1000000)) || { echo "the link carried too little"; failed=1; }
+run "failures" 'NetFailure.*'
+shape delay 1ms rate 100mbit limit 10000
+run "1 ms, 100 Mbit/s" 'NetLaws.EveryOperation*:NetLaws.Large*'
+shape loss 1%
+run "1 % lost" 'NetLaws.EveryOperation*:NetLaws.Large*'
+tc qdisc del dev left root
+tc qdisc del dev right root
+SINEW_NET_LINK=left run "link down" 'NetFailure.ALink*'
+exit $failed
