@@ -59,9 +59,8 @@ Engine::Engine(Parts parts, Options options)
   for (int channel = 0; channel < kChannels; ++channel)
     operations_.push_back(std::make_unique<Operation>(*transport_));
   const std::vector<Cores> cores = parts.bootstrap->exchange(usable_cores());
-  machine_ = {.world = world_,
-              .cores = count_cores(cores.data(), world_),
-              .measured = &selection_file()};
+  machine_ = {
+      .world = world_, .cores = count_cores(cores.data(), world_), .measured = &selection_file()};
   policy_ = wait_policy(world_, machine_.cores, options_.spin_us, options_.timeout_s);
   selector_ = std::make_unique<Selector>(machine_);
   sources_.resize(static_cast<std::size_t>(world_));
