@@ -100,6 +100,8 @@ int run_topo(const Options& options) {
     print_ranks(*comm::Communicator::from_mpi({.transport = options.transport}));
     return 0;
   }
+  // The machine is the same for all.
+  if (launcher_of_environment().rank != 0) return 0;
   JsonLines json(options.json);
   const Machine machine = describe_machine();
   const Launcher launcher = launcher_of_environment();

@@ -42,7 +42,7 @@ constexpr std::array kCommands = {
     Command{"doctor", "what may spoil runs here, each finding with its remedy", Launch::kAlone,
             declare_doctor},
     Command{"topo", "describe this machine: cores, caches, limits, memory bandwidth",
-            Launch::kAlone, declare_topo},
+            Launch::kAnyRanks, declare_topo},
 };
 
 std::string list_of_commands() {
