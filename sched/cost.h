@@ -10,15 +10,23 @@
 
 namespace sinew::sched {
 
+// What the model charges.
+struct Prices {
+  double alpha_s = 0;
+  double beta_s_per_byte = 0;
+  double gamma_s_per_byte = 0;
+};
+
 struct Cost {
   double rounds = 0;   // coefficient of alpha
   double bytes = 0;    // coefficient of m * beta, m the bytes of the operation's full vector
   double reduced = 0;  // coefficient of m * gamma
 
-  [[nodiscard]] double seconds(double alpha_s, double beta_s_per_byte, double gamma_s_per_byte,
-                               std::int64_t full_bytes) const {
+  // full_bytes: m.
+  [[nodiscard]] double seconds(const Prices& prices, std::int64_t full_bytes) const {
     const auto m = static_cast<double>(full_bytes);
-    return rounds * alpha_s + bytes * m * beta_s_per_byte + reduced * m * gamma_s_per_byte;
+    return rounds * prices.alpha_s + bytes * m * prices.beta_s_per_byte +
+           reduced * m * prices.gamma_s_per_byte;
   }
 };
 

@@ -10,10 +10,10 @@
 // to rank 0 and a broadcast from it.
 //
 // Cost: S <= 2L + 2k - 2 slots, of m/2k bytes each; S is computed from the colored trees, and the
-// schedule may be done at most one slot (all-reduce: three) earlier. With k about sqrt(m b L / 2a)
-// a broadcast takes about 2L a + m b + 2 sqrt(2 L m a b): the bandwidth bound with log P latency.
-// Any world. Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction
-// and scan", Parallel Computing 2009.
+// schedule may be done at most one slot (all-reduce: three) earlier. With k about
+// sqrt(m b (L-1) / 2a) a broadcast takes about 2(L-1) a + m b + 2 sqrt(2 (L-1) m a b): the
+// bandwidth bound with log P latency. Any world. Sanders, Speck, Traeff, "Two-tree algorithms for
+// full bandwidth broadcast, reduction and scan", Parallel Computing 2009.
 //
 // Picture: broadcast double_tree, 4 ranks
 //   round 1   0 -c0-> 2

@@ -104,6 +104,23 @@ std::string cost_difference(const Algorithm& algorithm, const Params& params, co
       counted.rounds, counted.bytes, counted.reduced, closed.rounds, closed.bytes, closed.reduced);
 }
 
+// The closed forms fall and then rise in k, slowly around the least: a step of a quarter finds it.
+int best_segments(const Algorithm& algorithm, Params params, const Prices& prices,
+                  std::int64_t full_bytes) {
+  if (!algorithm.segmented) return 1;
+  int best = 1;
+  double least = 0;
+  for (int segments = 1; segments <= kMaxSegments; segments += 1 + segments / 4) {
+    params.segments = segments;
+    if (!algorithm.refuse(params).empty()) break;
+    const double seconds = algorithm.cost(params).seconds(prices, full_bytes);
+    if (segments > 1 && seconds >= least) break;
+    best = segments;
+    least = seconds;
+  }
+  return best;
+}
+
 Schedule generate(const Algorithm& algorithm, const Params& params, std::optional<int> keep) {
   if (params.world < 1 || params.world > kMaxWorld) {
     throw UsageError("world " + std::to_string(params.world) +

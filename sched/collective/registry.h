@@ -4,6 +4,7 @@
 // and registry.cc.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,6 +48,10 @@ struct Algorithm {
 [[nodiscard]] std::span<const Algorithm> algorithms();
 // Throws UsageError naming the legal names for this operation.
 [[nodiscard]] const Algorithm& find_algorithm(Collective op, std::string_view name);
+// The number of segments for which the row's closed form is least for a vector of full_bytes, to
+// within a few per cent; 1 for rows that are not segmented.
+[[nodiscard]] int best_segments(const Algorithm& algorithm, Params params, const Prices& prices,
+                                std::int64_t full_bytes);
 // Generates for the given parameters; throws UsageError when refused. keep as in Builder.
 [[nodiscard]] Schedule generate(const Algorithm& algorithm, const Params& params,
                                 std::optional<int> keep = std::nullopt);

@@ -5,7 +5,9 @@
 
 #include <cmath>
 #include <ctime>
+#include <fstream>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "bench/bound.h"
@@ -27,6 +29,12 @@ std::string name_of_case(const Algorithm& row, const Params& params) {
 
 // A root that differs from world to world and is rarely 0.
 Params params_of(int world) { return {.world = world, .root = (world * 7 + 3) % world}; }
+
+constexpr Prices kPrices = {.alpha_s = 1e-6, .beta_s_per_byte = 1e-10, .gamma_s_per_byte = 0.5e-10};
+
+Topology machine_of(int world) {
+  return homogeneous(world, {kPrices.alpha_s, kPrices.beta_s_per_byte}, kPrices.gamma_s_per_byte);
+}
 
 template <typename Body>
 void for_each_row(int most_ranks, Body body) {
@@ -135,23 +143,20 @@ TEST(Registry, NoClosedFormIsBelowTheLowerBoundOfItsOperation) {
 // different ones, so that the simulated time may be less. It may be more only by contention that
 // the synchronous model does not know.
 TEST(Registry, SimulatedTimeIsAtMostTheClosedFormTimesOnePointZeroFive) {
-  constexpr double kLatency = 1e-6;
-  constexpr double kCost = 1e-10;
-  constexpr double kReduce = 0.5e-10;
-  for_each_row(kMostRanks, [&](const Algorithm& row, const Params& params) {
+  for_each_row(kMostRanks, [](const Algorithm& row, const Params& params) {
     // Every third world, and all those next to a power of two.
     if (params.world % 3 != 0 && !is_power_of_two(params.world) &&
         !is_power_of_two(params.world + 1) && !is_power_of_two(params.world - 1)) {
       return;
     }
     const Schedule schedule = generate(row, params);
-    const Topology topology = homogeneous(params.world, {kLatency, kCost}, kReduce);
+    const Topology topology = machine_of(params.world);
     for (const std::int64_t size : {64, 64 << 10, 64 << 20}) {
       const std::int64_t chunks = schedule.contract.chunks();
       SimulateOptions options;
       options.bytes = std::max<std::int64_t>(size / chunks, 1) * chunks;
       options.timeline = false;
-      const double closed = row.cost(params).seconds(kLatency, kCost, kReduce, options.bytes);
+      const double closed = row.cost(params).seconds(kPrices, options.bytes);
       const double seconds = simulate_fastest(schedule, topology, options).seconds;
       EXPECT_LE(seconds, 1.05 * closed) << name_of_case(row, params) << " " << size << " bytes";
       EXPECT_GE(seconds, 0.5 * closed) << name_of_case(row, params) << " " << size << " bytes";
@@ -160,27 +165,52 @@ TEST(Registry, SimulatedTimeIsAtMostTheClosedFormTimesOnePointZeroFive) {
 }
 
 TEST(Registry, PipelinedTimeIsAtMostTheClosedFormTimesOnePointZeroFive) {
-  constexpr double kLatency = 1e-6;
-  constexpr double kCost = 1e-10;
-  constexpr double kReduce = 0.5e-10;
   for (const Algorithm& row : algorithms()) {
     if (!row.segmented) continue;
     for (const int world : {2, 3, 4, 7, 8, 16, 28, 33, 64}) {
-      // Around the best number of segments for 64 KiB and for 16 MiB.
-      for (const auto& [size, segments] : {std::pair{64 << 10, 3}, {16 << 20, 50}}) {
-        const Params params = {.world = world, .segments = segments};
+      for (const std::int64_t size : {64 << 10, 16 << 20}) {
+        Params params = {.world = world};
+        params.segments = best_segments(row, params, kPrices, size);
         SimulateOptions options;
-        options.bytes = size / (2 * segments) * (2 * segments);
+        options.bytes = size / (2 * params.segments) * (2 * params.segments);
         options.timeline = false;
-        const double closed = row.cost(params).seconds(kLatency, kCost, kReduce, options.bytes);
+        const double closed = row.cost(params).seconds(kPrices, options.bytes);
         const double seconds =
-            simulate_fastest(generate(row, params), homogeneous(world, {kLatency, kCost}, kReduce),
-                             options)
-                .seconds;
+            simulate_fastest(generate(row, params), machine_of(world), options).seconds;
         EXPECT_LE(seconds, 1.05 * closed) << name_of_case(row, params);
         // Pipelining hides the reductions, a third of the time here, behind the transfers.
         EXPECT_GE(seconds, 0.6 * closed) << name_of_case(row, params);
       }
+    }
+  }
+}
+
+// k = sqrt(m b (L-1) / 2a) for a broadcast: 2.6 for 64 KiB between 8 ranks, 41 for 16 MiB.
+TEST(Registry, BestSegmentsAreNearTheFormulaAndPipeliningPays) {
+  const Algorithm& row = find_algorithm(Collective::kBroadcast, "double_tree");
+  const Params params = {.world = 8};
+  EXPECT_NEAR(best_segments(row, params, kPrices, 64 << 10), 2.6, 1.5);
+  EXPECT_NEAR(best_segments(row, params, kPrices, 16 << 20), 41, 12);
+  EXPECT_EQ(best_segments(row, params, kPrices, 0), 1);
+  const Algorithm& ring = find_algorithm(Collective::kAllReduce, "ring");
+  EXPECT_EQ(best_segments(ring, params, kPrices, 16 << 20), 1);
+}
+
+// A lane that holds as many segments as verify says it must hold messages is enough, however many
+// segments there are.
+TEST(Registry, TheReportedCreditsAreEnoughForSegmentsToo) {
+  for (const Algorithm& row : algorithms()) {
+    for (const int world : {2, 3, 4, 5, 8}) {
+      const Params params = params_of(world);
+      if (!row.refuse(params).empty()) continue;
+      const Schedule schedule = generate(row, params);
+      SimulateOptions options;
+      options.bytes = 64 << 10;
+      options.segments = 3;
+      options.credits = verify(schedule).facts.credits;
+      options.timeline = false;
+      EXPECT_NO_THROW((void)simulate(schedule, machine_of(world), options))
+          << name_of_case(row, params);
     }
   }
 }
@@ -192,6 +222,17 @@ TEST(Registry, NamesAreUniqueWithinAnOperationAndFoundAgain) {
     EXPECT_EQ(find_algorithm(row.op, row.name).generate, row.generate);
     EXPECT_FALSE(row.formula.empty());
     EXPECT_FALSE(row.source.empty());
+  }
+}
+
+TEST(Registry, TheReadmeNamesEveryRow) {
+  std::ifstream file(std::string(SINEW_SOURCE_DIR) + "/sched/README.md");
+  std::ostringstream text;
+  text << file.rdbuf();
+  for (const Algorithm& row : algorithms()) {
+    EXPECT_NE(text.str().find(row.name), std::string::npos) << row.name;
+    EXPECT_NE(text.str().find("| " + std::string(name_of(row.op)) + " |"), std::string::npos)
+        << name_of(row.op);
   }
 }
 
