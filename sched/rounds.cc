@@ -206,7 +206,11 @@ class Replay {
       for (const auto& [bits, stored] : rank.slots) {
         if (stored.chunk < 0) continue;
         std::uint64_t& best = held[static_cast<std::size_t>(stored.chunk)];
-        if (std::popcount(stored.ranks) > std::popcount(best)) best = stored.ranks;
+        if (schedule_.contract.op == Collective::kAllToAll) {
+          best |= stored.ranks;
+        } else if (std::popcount(stored.ranks) > std::popcount(best)) {
+          best = stored.ranks;
+        }
       }
       round.held.push_back(std::move(held));
     }
@@ -222,26 +226,6 @@ class Replay {
   std::vector<Round> rounds_;
 };
 
-std::string name_of_chunks(const std::vector<int>& chunks) {
-  if (chunks.size() > 1 && chunks.back() - chunks.front() == static_cast<int>(chunks.size()) - 1) {
-    return fmt::format("{}..{}", chunks.front(), chunks.back());
-  }
-  std::vector<std::string> names;
-  for (const int chunk : chunks) names.push_back(fmt::format("{}", chunk));
-  return join(names, ",");
-}
-
-// "*" holds all contributions, "." none, else the ranks that contributed.
-std::string name_of_held(std::uint64_t ranks, int world) {
-  if (ranks == 0) return ".";
-  if (world > 1 && std::popcount(ranks) == world) return "*";
-  std::vector<std::string> names;
-  for (int r = 0; r < world; ++r) {
-    if ((ranks >> r & 1) != 0) names.push_back(fmt::format("{}", r));
-  }
-  return join(names, world > 10 ? "+" : "");
-}
-
 std::vector<std::string> cells_of(const Round& round, int world) {
   std::vector<std::string> cells;
   for (const auto& held : round.held) {
@@ -253,6 +237,25 @@ std::vector<std::string> cells_of(const Round& round, int world) {
 }
 
 }  // namespace
+
+std::string name_of_chunks(const std::vector<int>& chunks) {
+  if (chunks.size() > 1 && chunks.back() - chunks.front() == static_cast<int>(chunks.size()) - 1) {
+    return fmt::format("{}..{}", chunks.front(), chunks.back());
+  }
+  std::vector<std::string> names;
+  for (const int chunk : chunks) names.push_back(fmt::format("{}", chunk));
+  return join(names, ",");
+}
+
+std::string name_of_held(std::uint64_t ranks, int world) {
+  if (ranks == 0) return ".";
+  if (world > 1 && std::popcount(ranks) == world) return "*";
+  std::vector<std::string> names;
+  for (int r = 0; r < world; ++r) {
+    if ((ranks >> r & 1) != 0) names.push_back(fmt::format("{}", r));
+  }
+  return join(names, world > 10 ? "+" : "");
+}
 
 std::vector<Round> rounds_of(const Schedule& schedule) { return Replay(schedule).run(); }
 

@@ -9,6 +9,7 @@
 
 #include "sched/timeline.h"
 #include "sched/timeline_scale.h"
+#include "sched/xml_text.h"
 
 namespace sinew::sched {
 
@@ -95,29 +96,6 @@ std::string hex(Colour colour) {
                      static_cast<int>(std::lround(colour.blue)));
 }
 
-std::string escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return out;
-}
-
 // Pixels. A character of the 12 px sans-serif font is taken as 7.2 wide: a digit has 6.8, a W 11.
 constexpr double kPlotWidthMin = 1100;
 constexpr double kPlotWidthMax = 2600;
@@ -163,7 +141,7 @@ class Svg {
     out_ += fmt::format(
         "<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"15\" font-weight=\"bold\" "
         "fill=\"#111\">{}</text>\n",
-        kMargin, kMargin + 13, escape(timeline_.title));
+        kMargin, kMargin + 13, escape_xml(timeline_.title));
     draw_legend();
     draw_bands();
     draw_scale();
@@ -215,7 +193,7 @@ class Svg {
           "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"14\" height=\"12\" rx=\"2\" fill=\"{}\"/>", x, y,
           hex(meanings.at(meaning).second));
       out_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"#333\">{}</text>\n", x + 19,
-                          y + 10.5, escape(meaning));
+                          y + 10.5, escape_xml(meaning));
       x += 19 + static_cast<double>(meaning.size()) * kCharacter + 18;
     }
     const bool shades = std::any_of(timeline_.spans.begin(), timeline_.spans.end(),
@@ -234,7 +212,7 @@ class Svg {
       out_ += fmt::format(
           "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\" fill=\"#333\">{}</text>"
           "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"#eee\"/>\n",
-          left_ - 8, tops_[i] + height / 2 + 4, escape(lanes_[i].name), left_, tops_[i],
+          left_ - 8, tops_[i] + height / 2 + 4, escape_xml(lanes_[i].name), left_, tops_[i],
           plot_width_, height);
     }
   }
@@ -248,7 +226,7 @@ class Svg {
           "<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\" stroke=\"#bbb\" "
           "stroke-width=\"0.6\"/>"
           "<text x=\"{0:.1f}\" y=\"{3:.1f}\" text-anchor=\"middle\" fill=\"#333\">{4}</text>\n",
-          x, top, bottom_, bottom_ + 15, escape(scale_.label(tick) + unit));
+          x, top, bottom_, bottom_ + 15, escape_xml(scale_.label(tick) + unit));
     }
   }
 
@@ -269,8 +247,8 @@ class Svg {
         "<g><title>{}: {:.6g} to {:.6g}{}</title><rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "
         "height=\"{:.1f}\" "
         "fill=\"{}\"{}/>",
-        escape(span.label), span.begin_s, span.end_s,
-        timeline_.unit.empty() ? " s" : " " + escape(timeline_.unit), x, top, width, height,
+        escape_xml(span.label), span.begin_s, span.end_s,
+        timeline_.unit.empty() ? " s" : " " + escape_xml(timeline_.unit), x, top, width, height,
         hex(colour), edge);
     const double size = height >= kMainLane ? 12 : 10;
     if (static_cast<double>(span.label.size()) * kCharacter * size / 12 + kLabelMargin - 1 <=
@@ -279,7 +257,7 @@ class Svg {
           "<text x=\"{:.2f}\" y=\"{:.1f}\" text-anchor=\"middle\" font-size=\"{:.0f}\" "
           "fill=\"{}\">{}</text>",
           x + width / 2, top + height / 2 + size / 3, size, text_colour(colour),
-          escape(span.label));
+          escape_xml(span.label));
     }
     out_ += "</g>\n";
   }

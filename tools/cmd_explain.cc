@@ -10,6 +10,7 @@
 #include "sched/rounds.h"
 #include "sched/timeline.h"
 #include "tools/command.h"
+#include "tools/files.h"
 #include "tools/json_lines.h"
 #include "tools/selection.h"
 #include "tools/table.h"
@@ -27,6 +28,7 @@ struct Options {
   std::string times = "1,1,1";
   bool list = false;
   std::string json;
+  std::string svg;
 };
 
 // Values of more ranks do not fit a line.
@@ -51,6 +53,7 @@ void explain_collective(const sched::Algorithm& row, const Options& options) {
       "byte,\n"
       "               g time to reduce a byte; the vector is cut into {} chunk(s)\n\n",
       schedule.contract.chunks());
+  if (!options.svg.empty()) write_text("--svg", options.svg, sched::draw_rounds_svg(schedule));
   if (options.world > kDrawnWorldMax) {
     fmt::print("  drawn for up to {} ranks\n", kDrawnWorldMax);
     return;
@@ -70,6 +73,7 @@ void explain_pipeline(const sched::PipeAlgorithm& row, const Options& options) {
   fmt::print("  bubble       {}\n", row.formula);
   fmt::print("  here         {:.4g} of the ideal time by the closed form, {:.4g} simulated\n",
              row.bubble(params, times), simulation.bubble);
+  if (!options.svg.empty()) write_text("--svg", options.svg, sched::draw_svg(simulation.timeline));
   std::string live;
   for (int rank = 0; rank < params.ranks; ++rank)
     live += fmt::format(" {}", row.peak_live(params, rank));
@@ -105,7 +109,14 @@ int run_explain(const Options& options) {
     return 0;
   }
   const Selection selection = select(options.op, options.algorithm);
-  if (selection.collectives.size() + selection.pipelines.size() > 1) {
+  const std::size_t selected = selection.collectives.size() + selection.pipelines.size();
+  if (selected > 1 && !options.svg.empty()) {
+    throw UsageError(fmt::format(
+        "--svg draws one schedule and --op {} --algo {} are {}: legal are one operation and one "
+        "algorithm",
+        options.op, options.algorithm, selected));
+  }
+  if (selected > 1) {
     bool first = true;
     for (const sched::Algorithm* row : selection.collectives) {
       if (!row->refuse({.world = options.world}).empty()) continue;
@@ -136,6 +147,7 @@ Run declare_explain(Args& args) {
   args.option("--microbatches", o->microbatches, "of a pipeline", {.min = 1, .max = 1000});
   args.option("--chunks", o->chunks, "model chunks per rank of a pipeline", {.min = 1, .max = 64});
   args.option("--times", o->times, "of a pipeline: forward,backward,weight[,transfer]");
+  args.option("--svg", o->svg, "draw the one schedule into this file: its rounds, or timeline");
   args.flag("--list", o->list, "list all algorithms and pipeline schedules instead");
   args.option("--json", o->json, "write the list as JSON lines to this file");
   return [o] { return run_explain(*o); };

@@ -15,6 +15,7 @@
 #include "sched/collective/registry.h"
 #include "sched/rounds.h"
 #include "sched/simulate.h"
+#include "tests/sched/well_formed.h"
 
 namespace sinew::sched {
 namespace {
@@ -61,11 +62,38 @@ TEST(Rounds, EndWithTheContractsOutput) {
         const std::uint64_t held =
             rounds.back().held[static_cast<std::size_t>(rank)][static_cast<std::size_t>(chunk)];
         const std::uint64_t all = (std::uint64_t{1} << contract.world) - 1;
-        EXPECT_TRUE(contract.reduces() ? held == all : held != 0)
+        const bool from_all = contract.reduces() || (contract.op == Collective::kAllToAll &&
+                                                     chunk / contract.chunks_per_block == rank);
+        EXPECT_TRUE(from_all ? held == all : held != 0)
             << name << " rank " << rank << " chunk " << chunk;
       }
     }
   });
+}
+
+TEST(Rounds, AreDrawnAsWellFormedSvgWithAnArrowPerMessage) {
+  for_each_small_schedule([](const Schedule& schedule, const std::string& name) {
+    if (schedule.contract.world > 8) return;
+    SCOPED_TRACE(name);
+    std::size_t messages = 0;
+    for (const Round& round : rounds_of(schedule)) messages += round.messages.size();
+    const std::string svg = draw_rounds_svg(schedule);
+    expect_well_formed(svg);
+    std::size_t arrows = 0;
+    for (std::size_t at = svg.find("<title>round "); at != std::string::npos;
+         at = svg.find("<title>round ", at + 1)) {
+      ++arrows;
+    }
+    EXPECT_EQ(arrows, messages);
+  });
+}
+
+TEST(Rounds, SvgEscapesTheScheduleName) {
+  Schedule schedule = generate(find_algorithm(Collective::kAllGather, "ring"), {.world = 3});
+  schedule.name = "a<b>&\"c\"";
+  const std::string svg = draw_rounds_svg(schedule);
+  expect_well_formed(svg);
+  EXPECT_NE(svg.find("a&lt;b&gt;&amp;"), std::string::npos);
 }
 
 constexpr std::string_view kMarker = "// Picture: ";

@@ -45,6 +45,7 @@ const std::vector<Bad> kBad = {
     {"coll", {"mpirun -n P"}},
     {"p2p", {"mpirun -n P"}},
     {"explain --world 0", {"--world 0", "1 to 64"}},
+    {"explain --algo all --svg x.svg", {"--svg", "one schedule", "--algo all"}},
     {"explain --world 1.5", {"'1.5'", "whole number"}},
     {"explain --algo nope", {"'nope'", "ring"}},
     {"explain --op nope", {"'nope'", "all_reduce", "pipeline"}},
