@@ -274,11 +274,12 @@ void CollectiveCase::run(std::string_view algorithm) {
     case Collective::kBarrier:
       return communicator_.barrier(call);
     case Collective::kGather:
+      return communicator_.gather(input_, output_, count, shape_.dtype, shape_.root, call);
     case Collective::kScatter:
+      return communicator_.scatter(input_, output_, count, shape_.dtype, shape_.root, call);
     case Collective::kAllToAll:
-      break;
+      return communicator_.all_to_all(input_, output_, count, shape_.dtype, call);
   }
-  throw UsageError(std::string(sched::name_of(shape_.op)) + " has no call on the communicator");
 }
 
 std::int64_t CollectiveCase::count_wrong() const {

@@ -80,10 +80,12 @@ void mpi_collective(const CollectiveShape& shape, const void* input, void* outpu
                  shape.root, all);
       return;
     case Collective::kGather:
-      MPI_Gather(input, count, type, output, count, type, shape.root, all);
+      MPI_Gather(shape.inplace && is_root ? MPI_IN_PLACE : input, count, type, output, count, type,
+                 shape.root, all);
       return;
     case Collective::kScatter:
-      MPI_Scatter(input, count, type, output, count, type, shape.root, all);
+      MPI_Scatter(input, count, type, shape.inplace && is_root ? MPI_IN_PLACE : output, count, type,
+                  shape.root, all);
       return;
     case Collective::kAllToAll:
       MPI_Alltoall(in, count, type, output, count, type, all);

@@ -36,21 +36,27 @@ void Engine::check(const Ask& ask) const {
   const sched::Contract contract{.op = ask.op, .world = world_, .root = ask.root};
   if (ask.op == sched::Collective::kBarrier || ask.count == 0) return;
   const std::int64_t part = ask.count * static_cast<std::int64_t>(size_of(ask.dtype));
-  const bool scatters = ask.op == sched::Collective::kReduceScatter;
-  const bool gathers = ask.op == sched::Collective::kAllGather;
-  const bool reads = contract.has_input(rank_, gathers ? rank_ : 0);
-  const bool writes = contract.has_output(rank_, scatters ? rank_ : 0);
+  // Whose input, output are the parts of all ranks.
+  const bool spreads = ask.op == sched::Collective::kReduceScatter ||
+                       ask.op == sched::Collective::kScatter ||
+                       ask.op == sched::Collective::kAllToAll;
+  const bool collects = ask.op == sched::Collective::kAllGather ||
+                        ask.op == sched::Collective::kGather ||
+                        ask.op == sched::Collective::kAllToAll;
+  const bool reads = contract.has_input(rank_, rank_ % contract.blocks());
+  const bool writes = contract.has_output(rank_, rank_ % contract.blocks());
   const Extent input{static_cast<const std::byte*>(ask.input),
-                     reads ? part * (scatters ? world_ : 1) : 0};
+                     reads ? part * (spreads ? world_ : 1) : 0};
   const Extent output{static_cast<const std::byte*>(ask.output),
-                      writes ? part * (gathers ? world_ : 1) : 0};
+                      writes ? part * (collects ? world_ : 1) : 0};
   check_pointer("input", ask.input, input.size);
   check_pointer("output", ask.output, output.size);
   if (!input.overlaps(output)) return;
-  const std::byte* in_place_input = gathers ? output.begin + rank_ * part : output.begin;
-  const std::byte* in_place_output = scatters ? input.begin + rank_ * part : input.begin;
-  if (input.begin == in_place_input && !scatters) return;
-  if (output.begin == in_place_output && !gathers) return;
+  // In place the smaller one is this rank's part of the larger one.
+  const std::int64_t own = rank_ * part;
+  const std::int64_t input_at = collects && !spreads ? own : 0;
+  const std::int64_t output_at = spreads && !collects ? own : 0;
+  if (input.begin - input_at == output.begin - output_at) return;
   throw UsageError(
       fmt::format("{}: input and output overlap in a way that is not the operation's in-place form",
                   sched::name_of(ask.op)));

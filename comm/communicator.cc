@@ -173,6 +173,21 @@ void Communicator::reduce(const void* input, void* output, std::int64_t count, D
   run({sched::Collective::kReduce, input, output, count, dtype, op, root}, call);
 }
 
+void Communicator::gather(const void* input, void* output, std::int64_t count, DType dtype,
+                          int root, Call call) {
+  run({sched::Collective::kGather, input, output, count, dtype, ReduceOp::kSum, root}, call);
+}
+
+void Communicator::scatter(const void* input, void* output, std::int64_t count, DType dtype,
+                           int root, Call call) {
+  run({sched::Collective::kScatter, input, output, count, dtype, ReduceOp::kSum, root}, call);
+}
+
+void Communicator::all_to_all(const void* input, void* output, std::int64_t count, DType dtype,
+                              Call call) {
+  run({sched::Collective::kAllToAll, input, output, count, dtype, ReduceOp::kSum, 0}, call);
+}
+
 void Communicator::barrier(Call call) { run({}, call); }
 
 Request Communicator::start_all_reduce(const void* input, void* output, std::int64_t count,
@@ -200,6 +215,24 @@ Request Communicator::start_broadcast(const void* input, void* output, std::int6
 Request Communicator::start_reduce(const void* input, void* output, std::int64_t count, DType dtype,
                                    ReduceOp op, int root, Call call) {
   return start({sched::Collective::kReduce, input, output, count, dtype, op, root}, call);
+}
+
+Request Communicator::start_gather(const void* input, void* output, std::int64_t count, DType dtype,
+                                   int root, Call call) {
+  return start({sched::Collective::kGather, input, output, count, dtype, ReduceOp::kSum, root},
+               call);
+}
+
+Request Communicator::start_scatter(const void* input, void* output, std::int64_t count,
+                                    DType dtype, int root, Call call) {
+  return start({sched::Collective::kScatter, input, output, count, dtype, ReduceOp::kSum, root},
+               call);
+}
+
+Request Communicator::start_all_to_all(const void* input, void* output, std::int64_t count,
+                                       DType dtype, Call call) {
+  return start({sched::Collective::kAllToAll, input, output, count, dtype, ReduceOp::kSum, 0},
+               call);
 }
 
 Request Communicator::start_barrier(Call call) { return start({}, call); }

@@ -11,7 +11,8 @@
 //   - works in place when output is the place that in-place means for the operation: all_reduce,
 //   broadcast,
 //     reduce: output == input; reduce_scatter: output == input + rank*count; all_gather: input ==
-//     output + rank*count. Any other overlap is a programmer error;
+//     output + rank*count; gather and scatter: as these two, at the root; all_to_all: output ==
+//     input. Any other overlap is refused;
 //   - is collective: all ranks call it with the same operation, count, dtype, reduction, root and
 //   algorithm in
 //     the same order. A mismatch is found at the first message and thrown on every rank, naming who
@@ -155,6 +156,11 @@ class Communicator {
                  Call call = {});
   void reduce(const void* input, void* output, std::int64_t count, DType dtype, ReduceOp op,
               int root, Call call = {});
+  void gather(const void* input, void* output, std::int64_t count, DType dtype, int root,
+              Call call = {});
+  void scatter(const void* input, void* output, std::int64_t count, DType dtype, int root,
+               Call call = {});
+  void all_to_all(const void* input, void* output, std::int64_t count, DType dtype, Call call = {});
   void barrier(Call call = {});
 
   [[nodiscard]] Request start_all_reduce(const void* input, void* output, std::int64_t count,
@@ -167,6 +173,12 @@ class Communicator {
                                         DType dtype, int root, Call call = {});
   [[nodiscard]] Request start_reduce(const void* input, void* output, std::int64_t count,
                                      DType dtype, ReduceOp op, int root, Call call = {});
+  [[nodiscard]] Request start_gather(const void* input, void* output, std::int64_t count,
+                                     DType dtype, int root, Call call = {});
+  [[nodiscard]] Request start_scatter(const void* input, void* output, std::int64_t count,
+                                      DType dtype, int root, Call call = {});
+  [[nodiscard]] Request start_all_to_all(const void* input, void* output, std::int64_t count,
+                                         DType dtype, Call call = {});
   [[nodiscard]] Request start_barrier(Call call = {});
 
   // Point to point: the i-th send to a peer with a tag meets the i-th recv from this rank with that

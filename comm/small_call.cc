@@ -27,38 +27,45 @@ Share share_of(const Ask& ask, int rank, int world) {
     case Collective::kAllGather:
       return {input, part};
     case Collective::kReduceScatter:
+    case Collective::kAllToAll:
       return {input, part * world};
     case Collective::kBroadcast:
       return rank == ask.root ? Share{input, part} : Share{nullptr, 0};
-    case Collective::kReduce:
-      return rank != ask.root ? Share{input, part} : Share{nullptr, 0};
-    case Collective::kGather:
     case Collective::kScatter:
-    case Collective::kAllToAll:
+      return rank == ask.root ? Share{input, part * world} : Share{nullptr, 0};
+    case Collective::kReduce:
+    case Collective::kGather:
+      return rank != ask.root ? Share{input, part} : Share{nullptr, 0};
     case Collective::kBarrier:
       break;
   }
   return {nullptr, 0};
 }
 
+// Whether a share holds a part for each rank.
+bool is_apportioned(Collective op) {
+  return op == Collective::kReduceScatter || op == Collective::kScatter ||
+         op == Collective::kAllToAll;
+}
+
 // As the schedule's messages would count.
 std::int64_t sent_bytes(const Ask& ask, const Share& share, int world) {
-  if (ask.op == Collective::kReduce) return share.size;
-  const std::int64_t each = ask.op == Collective::kReduceScatter ? share.size / world : share.size;
+  if (ask.op == Collective::kReduce || ask.op == Collective::kGather) return share.size;
+  const std::int64_t each = is_apportioned(ask.op) ? share.size / world : share.size;
   return each * (world - 1);
 }
 
 bool hears_all(const Ask& ask, int rank) {
   switch (ask.op) {
     case Collective::kBroadcast:
+    case Collective::kScatter:
       return false;
     case Collective::kReduce:
+    case Collective::kGather:
       return rank == ask.root;
     case Collective::kAllReduce:
     case Collective::kAllGather:
     case Collective::kReduceScatter:
-    case Collective::kGather:
-    case Collective::kScatter:
     case Collective::kAllToAll:
     case Collective::kBarrier:
       break;
@@ -70,7 +77,7 @@ bool hears_all(const Ask& ask, int rank) {
 
 bool Engine::is_small(const Ask& ask, std::uint8_t algorithm) const {
   if (algorithm != direct_[static_cast<std::size_t>(ask.op)] || !options_.small_calls) return false;
-  const std::int64_t shares = ask.op == Collective::kReduceScatter ? world_ : 1;
+  const std::int64_t shares = is_apportioned(ask.op) ? world_ : 1;
   return ask.count <= SmallBoxes::kPayloadBytes &&
          ask.count * shares * static_cast<std::int64_t>(size_of(ask.dtype)) <=
              SmallBoxes::kPayloadBytes;
@@ -83,7 +90,8 @@ void Engine::run_small(const CallInfo& call, const Ask& ask) {
   open_box(small, flag, share.data, share.size);
   if (hears_all(ask, rank_)) {
     hear_all(small);
-  } else if (rank_ != ask.root && ask.op == Collective::kBroadcast) {
+  } else if (rank_ != ask.root &&
+             (ask.op == Collective::kBroadcast || ask.op == Collective::kScatter)) {
     await_box(small, ask.root);
   }
   if (ask.count > 0) combine_boxes(ask);
@@ -152,8 +160,21 @@ void Engine::combine_boxes(const Ask& ask) {
       }
       break;
     case Collective::kGather:
+      if (rank_ != ask.root) break;
+      for (int peer = 0; peer < world_; ++peer) {
+        copy(output + peer * part, peer == rank_ ? input : boxes_->payload(peer, part));
+      }
+      break;
     case Collective::kScatter:
+      copy(output,
+           (rank_ == ask.root ? input : boxes_->payload(ask.root, part * world_)) + part * rank_);
+      break;
     case Collective::kAllToAll:
+      for (int peer = 0; peer < world_; ++peer) {
+        copy(output + peer * part,
+             (peer == rank_ ? input : boxes_->payload(peer, part * world_)) + part * rank_);
+      }
+      break;
     case Collective::kBarrier:
       break;
   }

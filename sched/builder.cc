@@ -138,13 +138,66 @@ Builder::Builder(const Contract& contract, std::optional<int> keep)
   }
 }
 
+Builder::Builder(Builder& whole, const Contract& contract, Part part)
+    : contract_(contract), whole_(&whole), part_(std::move(part)), chunks_(contract.chunks()) {
+  CHECK_EQ(part_.ranks.size(), static_cast<std::size_t>(contract.world));
+  CHECK_LE(part_.chunk + chunks_ * part_.scale, whole.chunks());
+}
+
 Builder::~Builder() = default;
+
+// Of a move that does not wrap.
+Move Builder::in_whole(const Move& move) const {
+  Move out = move;
+  out.chunk = part_.chunk + move.chunk * part_.scale;
+  out.chunks = move.chunks * part_.scale;
+  out.from = part_.ranks[static_cast<std::size_t>(move.from)];
+  out.to = part_.ranks[static_cast<std::size_t>(move.to)];
+  return out;
+}
+
+namespace {
+
+// The parts of consecutive chunks, in the order of the list.
+std::vector<Move> parts_of(const Scattered& move) {
+  std::vector<Move> parts;
+  for (const int chunk : move.chunks) {
+    if (!parts.empty() && parts.back().chunk + parts.back().chunks == chunk) {
+      ++parts.back().chunks;
+    } else {
+      parts.push_back(
+          {.chunk = chunk, .chunks = 1, .from = move.from, .to = move.to, .lane = move.lane});
+    }
+  }
+  return parts;
+}
+
+}  // namespace
 
 void Builder::copy(const Move& move) { move_pieces(move, End::kCopy); }
 
 void Builder::reduce(const Move& move) { move_pieces(move, End::kReduce); }
 
+void Builder::copy(const Scattered& move) { move_parts(parts_of(move), End::kCopy); }
+
+void Builder::reduce(const Scattered& move) { move_parts(parts_of(move), End::kReduce); }
+
+void Builder::exchange(const std::vector<Relay>& relays) {
+  CHECK(whole_ == nullptr);
+  for (const Relay& relay : relays) emit_placed(relay.from, relay.to, Verb::kSend, relay);
+  for (const Relay& relay : relays) emit_placed(relay.to, relay.from, Verb::kRecv, relay);
+}
+
+void Builder::settle(int rank, const Relay::Item& item) {
+  CHECK(whole_ == nullptr);
+  emit_placed(rank, rank, Verb::kCopy, {.items = {item}, .from = rank, .to = rank});
+}
+
 Builder::Message Builder::post(const Move& move) {
+  if (whole_ != nullptr) {
+    (void)whole_->post(in_whole(move));
+    return {move};
+  }
   CHECK_EQ(run_length(move, End::kAsideCopy, move.chunk, move.chunks), move.chunks);
   emit_send(move, false);
   ++posted_;
@@ -152,21 +205,32 @@ Builder::Message Builder::post(const Move& move) {
 }
 
 void Builder::receive(const Message& message) {
+  if (whole_ != nullptr) return whole_->receive({in_whole(message.move)});
   --posted_;
   emit_receive(message.move, End::kCopy, false);
 }
 
 void Builder::receive_reduce(const Message& message) {
+  if (whole_ != nullptr) return whole_->receive_reduce({in_whole(message.move)});
   --posted_;
   emit_receive(message.move, End::kReduce, false);
 }
 
 void Builder::receive_aside(const Message& message) {
+  if (whole_ != nullptr) return whole_->receive_aside({in_whole(message.move)});
   --posted_;
-  emit_receive(message.move, End::kAsideCopy, false);
+  const Move& move = message.move;
+  // A sum that was folded into the aside and is the rank's value makes room.
+  for (int i = move.chunk; i < move.chunk + move.chunks; ++i) {
+    if (where(move.to, i) != Where::kAside) continue;
+    where(move.to, i) = home(move.to, i, 1);
+    emit_copy(move.to, i, 1, Where::kAside, where(move.to, i));
+  }
+  emit_receive(move, End::kAsideCopy, false);
 }
 
 void Builder::reduce_aside(const Message& message) {
+  if (whole_ != nullptr) return whole_->reduce_aside({in_whole(message.move)});
   --posted_;
   emit_receive(message.move, End::kAsideReduce, false);
 }
@@ -174,6 +238,10 @@ void Builder::reduce_aside(const Message& message) {
 // The sum goes where something may be written: into the aside while the value is still the caller's
 // input.
 void Builder::fold(int rank, int chunk, int chunks) {
+  if (whole_ != nullptr) {
+    return whole_->fold(part_.ranks[static_cast<std::size_t>(rank)],
+                        part_.chunk + chunk * part_.scale, chunks * part_.scale);
+  }
   for (int i = chunk; i < chunk + chunks; ++i) {
     Where& value = where(rank, i);
     CHECK(value != Where::kNone);
@@ -216,19 +284,65 @@ void Builder::move_pieces(const Move& move, End end) {
   CHECK_LT(move.chunk, chunks_);
   CHECK_GE(move.chunks, 1);
   CHECK_LE(move.chunks, chunks_);
-  const int unwrapped = std::min(move.chunks, chunks_ - move.chunk);
-  gather_in_one_space(move.from, move.chunk, unwrapped);
-  if (unwrapped < move.chunks) gather_in_one_space(move.from, 0, move.chunks - unwrapped);
-  int chunk = move.chunk;
-  for (int left = move.chunks; left > 0;) {
-    const int length = run_length(move, end, chunk, left);
-    Move piece = move;
-    piece.chunk = chunk;
-    piece.chunks = length;
-    emit_send(piece, left < move.chunks);
-    emit_receive(piece, end, left < move.chunks);
-    chunk = (chunk + length) % chunks_;
-    left -= length;
+  std::vector<Move> parts = {move};
+  parts[0].chunks = std::min(move.chunks, chunks_ - move.chunk);
+  if (parts[0].chunks < move.chunks) {
+    parts.push_back(move);
+    parts[1].chunk = 0;
+    parts[1].chunks = move.chunks - parts[0].chunks;
+  }
+  move_parts(parts, end);
+}
+
+// One message; no part wraps.
+void Builder::move_parts(const std::vector<Move>& parts, End end) {
+  if (whole_ != nullptr) {
+    std::vector<Move> translated;
+    for (const Move& part : parts) translated.push_back(in_whole(part));
+    return whole_->move_parts(translated, end);
+  }
+  for (const Move& part : parts) gather_in_one_space(part.from, part.chunk, part.chunks);
+  bool joined = false;
+  for (const Move& part : parts) {
+    for (Move piece = part; piece.chunk < part.chunk + part.chunks; piece.chunk += piece.chunks) {
+      piece.chunks = run_length(part, end, piece.chunk, part.chunk + part.chunks - piece.chunk);
+      emit_send(piece, joined);
+      emit_receive(piece, end, joined);
+      joined = true;
+    }
+  }
+}
+
+// One end of a message between stated places, cut where either end is not consecutive.
+void Builder::emit_placed(int rank, int peer, Verb verb, const Relay& relay) {
+  constexpr Where kWhere[] = {Where::kInput, Where::kOutput, Where::kScratch};
+  const auto where_of = [&](const Place& place) {
+    return place.chunk < chunks_ ? kWhere[static_cast<std::size_t>(place.space)] : Where::kAside;
+  };
+  const auto follows = [&](const Place& next, const Place& place, int distance) {
+    return next.space == place.space && next.chunk == place.chunk + distance &&
+           next.chunk != chunks_;
+  };
+  for (std::size_t first = 0; first < relay.items.size();) {
+    const auto& [source, target] = relay.items[first];
+    int length = 1;
+    for (std::size_t next = first + 1;
+         next < relay.items.size() && follows(relay.items[next].source, source, length) &&
+         follows(relay.items[next].target, target, length);
+         ++next) {
+      ++length;
+    }
+    if (verb != Verb::kSend && target.space == Space::kOutput) {
+      for (int i = 0; i < length; ++i) where(rank, target.chunk + i) = Where::kOutput;
+    }
+    if (kept(rank)) {
+      const Place& read = verb == Verb::kRecv ? target : source;
+      const Place& written = verb == Verb::kSend ? source : target;
+      drafts_[static_cast<std::size_t>(rank)].push_back(
+          {verb, 0, first > 0, static_cast<std::uint16_t>(peer), static_cast<std::uint16_t>(length),
+           where_of(read), where_of(written), read.chunk % chunks_, written.chunk % chunks_});
+    }
+    first += static_cast<std::size_t>(length);
   }
 }
 
@@ -311,6 +425,7 @@ void Builder::add_final_copies(int rank) {
 }
 
 Schedule Builder::finish(std::string name) {
+  CHECK(whole_ == nullptr);
   CHECK_EQ(posted_, 0);
   Schedule schedule;
   schedule.name = std::move(name);

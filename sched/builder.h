@@ -38,10 +38,45 @@ struct Move {
   int lane = 0;
 };
 
+// A message of chunks that need not be consecutive: one message, in parts.
+struct Scattered {
+  std::vector<int> chunks;
+  int from = 0;
+  int to = 0;
+  int lane = 0;
+};
+
+// A chunk in a stated place of a rank. Scratch c and scratch c + chunks() are two places for a
+// chunk of the size of c.
+struct Place {
+  Space space = Space::kInput;
+  int chunk = 0;
+};
+
+// A message between stated places: for all_to_all, where a chunk has one number at its source
+// (input[target]), another at its target (output[source]), and rests in scratch on its way.
+struct Relay {
+  struct Item {
+    Place source;
+    Place target;
+  };
+  std::vector<Item> items;
+  int from = 0;
+  int to = 0;
+};
+
 class Builder {
  public:
   // keep: store only this rank's program (what a running rank needs); nullopt stores all.
   explicit Builder(const Contract& contract, std::optional<int> keep = std::nullopt);
+  // For an algorithm inside an algorithm: what is written into it goes into `whole`, whose ranks
+  // and chunks are other ones. contract: the inner algorithm's.
+  struct Part {
+    std::vector<int> ranks;  // [contract.world]: which ranks of whole
+    int chunk = 0;           // chunk c is [chunk + c * scale, + scale) of whole
+    int scale = 1;
+  };
+  Builder(Builder& whole, const Contract& contract, Part part);
   ~Builder();
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
@@ -55,6 +90,15 @@ class Builder {
   void copy(const Move& move);
   // `to` combines `from`'s current value of the chunks into its own: value <- value (+) message.
   void reduce(const Move& move);
+  void copy(const Scattered& move);
+  void reduce(const Scattered& move);
+
+  // All of them at once: every rank sends before it receives.
+  void exchange(const std::vector<Relay>& relays);
+  // A local copy between stated places.
+  void settle(int rank, const Relay::Item& item);
+  // Whether the rank's program is stored: others need not be described to exchange and settle.
+  [[nodiscard]] bool kept(int rank) const { return !keep_ || *keep_ == rank; }
 
   // The two ends apart, for algorithms that receive in another order than they send: post() sends
   // `from`'s current value, one of the calls below receives it. Every message must be received
@@ -90,8 +134,10 @@ class Builder {
 
   [[nodiscard]] Where& where(int rank, int chunk);
   [[nodiscard]] Where home(int rank, int chunk, int chunks) const;
-  [[nodiscard]] bool kept(int rank) const { return !keep_ || *keep_ == rank; }
   void move_pieces(const Move& move, End end);
+  void move_parts(const std::vector<Move>& parts, End end);
+  [[nodiscard]] Move in_whole(const Move& move) const;
+  void emit_placed(int rank, int peer, Verb verb, const Relay& relay);
   void gather_in_one_space(int rank, int chunk, int chunks);
   [[nodiscard]] int run_length(const Move& move, End end, int chunk, int limit);
   void emit_send(const Move& piece, bool joined);
@@ -104,6 +150,8 @@ class Builder {
   [[nodiscard]] Program lower(const std::vector<Draft>& drafts, Dependency& memory) const;
 
   Contract contract_;
+  Builder* whole_ = nullptr;  // not null: all calls go there
+  Part part_;
   std::optional<int> keep_;
   int chunks_ = 0;
   int segments_ = 0;

@@ -108,7 +108,7 @@ class Execution {
           common = value;
           common_rank = rank;
         }
-        if (common == value) continue;
+        if (common == value || contract.op == Collective::kAllToAll) continue;
         same_expression = false;
         if (contract.op == Collective::kAllReduce) {
           return {fmt::format("ranks {} and {} reduce chunk {} in different groupings, so their "

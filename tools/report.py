@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the generated parts of README.md, or checks that they are up to date.
+"""Writes the generated parts of README.md and sched/README.md, or checks that they are up to date.
 
 A part stands between the lines `<!-- begin NAME -->` and `<!-- end NAME -->`. What does not depend on a
 measurement is made anew by build/sinew; numbers and recorded output come from bench/results. So every number in
 the README is one that was measured or generated.
 
-    tools/report.py            rewrites README.md
+    tools/report.py            rewrites both
     tools/report.py --check    fails and names the parts that differ
     tools/report.py --plot     also draws bench/results as SVG, where matplotlib is installed
 """
@@ -49,16 +49,25 @@ def recorded(name, keep=lambda line: True):
     return fenced("\n".join(line for line in text.splitlines() if keep(line)))
 
 
-def algorithms():
-    """One row per algorithm; the operations it serves, each with its closed form, are lines of one cell."""
+def listed():
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         run("explain", "--list", "--json", file.name)
-        rows = [json.loads(line) for line in open(file.name)]
-    forms = {}
-    for r in rows:
-        forms.setdefault((r["algo"], r["source"]), []).append(f"{r['op']}: {r['formula']}")
-    table = ["| algorithm | cost or bubble | source |", "|---|---|---|"]
-    table += [f"| `{algo}` | {'<br>'.join(lines)} | {source} |" for (algo, source), lines in forms.items()]
+        return [json.loads(line) for line in open(file.name)]
+
+
+def algorithms():
+    names = {}
+    for row in listed():
+        names.setdefault(row["op"], []).append(f"`{row['algo']}`")
+    table = ["| operation | algorithms |", "|---|---|"]
+    table += [f"| {op} | {', '.join(of)} |" for op, of in names.items()]
+    return "\n".join(table)
+
+
+def algorithm_costs():
+    table = ["| operation | algorithm | cost | source |", "|---|---|---|---|"]
+    table += [f"| {r['op']} | `{r['algo']}` | {r['formula']} | {r['source']} |" for r in listed()
+              if r["op"] != "pipeline"]
     return "\n".join(table)
 
 
@@ -93,6 +102,7 @@ def commands():
 PARTS = {
     "ring": lambda: command("explain --op all_reduce --algo ring --world 4", until="\n\n  held"),
     "algorithms": algorithms,
+    "algorithm_costs": algorithm_costs,
     "commands": commands,
     "verify": lambda: command("verify --op reduce_scatter --world 1:64"),
     "simulate": lambda: command("simulate --op pipeline --algo 1f1b --world 4 --microbatches 8"),
@@ -106,7 +116,7 @@ def rendered(readme):
     def replace(match):
         name = match.group(1)
         if name not in PARTS:
-            sys.exit(f"report: README.md has a part '{name}' that nothing makes; parts: {', '.join(PARTS)}")
+            sys.exit(f"report: a README has a part '{name}' that nothing makes; parts: {', '.join(PARTS)}")
         return f"<!-- begin {name} -->\n{PARTS[name]()}\n<!-- end {name} -->"
     return re.sub(r"<!-- begin (\S+) -->\n.*?<!-- end \1 -->", replace, readme, flags=re.DOTALL)
 
@@ -156,15 +166,14 @@ def plot():
 
 
 def main():
-    path = ROOT / "README.md"
-    before = path.read_text()
-    after = rendered(before)
-    if "--check" in sys.argv:
-        parts = differing(before, after)
-        if parts:
-            sys.exit(f"report: README.md is out of date in: {', '.join(parts)}; run tools/report.py")
-        return
-    path.write_text(after)
+    for name in ("README.md", "sched/README.md"):
+        path = ROOT / name
+        before = path.read_text()
+        after = rendered(before)
+        if "--check" not in sys.argv:
+            path.write_text(after)
+        elif parts := differing(before, after):
+            sys.exit(f"report: {name} is out of date in: {', '.join(parts)}; run tools/report.py")
     if "--plot" in sys.argv:
         plot()
 

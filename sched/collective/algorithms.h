@@ -23,6 +23,8 @@ extern const Algorithm kRingAllGather;
 extern const Algorithm kBinomialAllReduce;
 extern const Algorithm kBinomialBroadcast;
 extern const Algorithm kBinomialReduce;
+extern const Algorithm kBinomialGather;
+extern const Algorithm kBinomialScatter;
 extern const Algorithm kBinomialBarrier;
 
 // recursive_doubling.cc
@@ -46,7 +48,19 @@ extern const Algorithm kDirectReduceScatter;
 extern const Algorithm kDirectAllGather;
 extern const Algorithm kDirectBroadcast;
 extern const Algorithm kDirectReduce;
+extern const Algorithm kDirectGather;
+extern const Algorithm kDirectScatter;
+extern const Algorithm kDirectAllToAll;
 extern const Algorithm kDirectBarrier;
+
+// pairwise.cc
+extern const Algorithm kPairwiseAllToAll;
+
+// bruck.cc
+extern const Algorithm kBruckAllGather;
+extern const Algorithm kBruck4AllGather;
+extern const Algorithm kBruckAllToAll;
+extern const Algorithm kBruck4AllToAll;
 
 // dissemination.cc
 extern const Algorithm kDisseminationBarrier;
@@ -56,9 +70,44 @@ extern const Algorithm kCirculantAllReduce;
 extern const Algorithm kCirculantReduceScatter;
 extern const Algorithm kCirculantAllGather;
 
+// bidirectional_ring.cc
+extern const Algorithm kBidirectionalRingAllReduce;
+extern const Algorithm kBidirectionalRingReduceScatter;
+extern const Algorithm kBidirectionalRingAllGather;
+
+// neighbour_exchange.cc
+extern const Algorithm kNeighbourExchangeAllGather;
+
+// recursive_multiplying.cc
+extern const Algorithm kRecursiveMultiplyingAllReduce;
+extern const Algorithm kRecursiveMultiplyingAllGather;
+
+// knomial.cc
+extern const Algorithm kKnomial4Broadcast;
+extern const Algorithm kKnomial4Reduce;
+
+// chain.cc
+extern const Algorithm kChainBroadcast;
+extern const Algorithm kChainReduce;
+
+// swing.cc
+extern const Algorithm kSwingAllReduce;
+extern const Algorithm kSwingReduceScatter;
+extern const Algorithm kSwingAllGather;
+
+// parallel_trees.cc
+extern const Algorithm kSparbitAllGather;
+extern const Algorithm kPatAllReduce;
+extern const Algorithm kPatReduceScatter;
+extern const Algorithm kPatAllGather;
+
+// hierarchical.cc
+extern const Algorithm kHierarchicalAllReduce;
+
 // For Algorithm::refuse.
 [[nodiscard]] std::string any_world(const Params& params);
 [[nodiscard]] std::string power_of_two(const Params& params);
+[[nodiscard]] std::string even_world(const Params& params);
 // For Algorithm::chunks_per_block.
 [[nodiscard]] int one_chunk(const Params& params);
 [[nodiscard]] int chunk_per_rank(const Params& params);

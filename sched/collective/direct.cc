@@ -3,6 +3,7 @@
 //
 //   one_shot all-reduce     every rank sends its whole vector to all, all reduce all of them
 //   two_shot all-reduce     direct reduce-scatter, then direct all-gather: the bandwidth bound
+//   all_to_all              every rank sends to each what is for it (also called spread)
 // Every sum runs over the ranks in increasing order, on every rank: ((x0 + x1) + x2) + ... Both
 // all-reduces and the reduce-scatter therefore give the same bits. The ranks before one's own are
 // summed aside (builder.h). In round t rank r sends to rank r + t, so that no two ranks send to one
@@ -39,36 +40,11 @@
 
 #include "sched/base/partition.h"
 #include "sched/collective/algorithms.h"
+#include "sched/collective/rank_order.h"
 
 namespace sinew::sched {
 
 namespace {
-
-using Messages = std::vector<Builder::Message>;
-
-// `to` sums the messages of all others (sorted by sender) and its own value in the order of ranks.
-void sum_in_rank_order(Builder& b, int to, int chunk, int chunks, const Messages& messages) {
-  bool folded = to == 0;
-  bool first = true;
-  for (const Builder::Message& message : messages) {
-    if (!folded && message.move.from > to) {
-      b.fold(to, chunk, chunks);
-      folded = true;
-    }
-    if (folded) {
-      b.receive_reduce(message);
-    } else if (to == 1) {
-      b.receive_reduce(message);  // own + x0 has the bits of x0 + own
-      folded = true;
-    } else if (first) {
-      b.receive_aside(message);
-    } else {
-      b.reduce_aside(message);
-    }
-    first = false;
-  }
-  if (!folded) b.fold(to, chunk, chunks);
-}
 
 // Every rank sends chunks [chunk_of(to), + chunks) to every other one; each then sums.
 template <typename ChunkOf>
@@ -96,6 +72,35 @@ void gather_directly(Builder& b, int lane) {
     for (int from = 0; from < world; ++from)
       b.copy({.chunk = from, .from = from, .to = mod(from - round, world), .lane = lane});
   }
+}
+
+void direct_gather(const Params&, Builder& b) {
+  for (int round = 1; round < b.world(); ++round) {
+    const int from = mod(b.root() + round, b.world());
+    b.copy({.chunk = from, .from = from, .to = b.root()});
+  }
+}
+
+void direct_scatter(const Params&, Builder& b) {
+  for (int round = 1; round < b.world(); ++round) {
+    const int to = mod(b.root() + round, b.world());
+    b.copy({.chunk = to, .from = b.root(), .to = to});
+  }
+}
+
+// Everything is sent before anything is received, because in place what comes from a rank lies
+// where what goes to it did.
+void direct_all_to_all(const Params&, Builder& b) {
+  std::vector<Relay> relays;
+  for (int round = 1; round < b.world(); ++round) {
+    for (int from = 0; from < b.world(); ++from) {
+      const int to = mod(from + round, b.world());
+      if (!b.kept(from) && !b.kept(to)) continue;
+      relays.push_back(
+          {.items = {{{Space::kInput, to}, {Space::kOutput, from}}}, .from = from, .to = to});
+    }
+  }
+  b.exchange(relays);
 }
 
 double others(const Params& params) { return params.world - 1.0; }
@@ -218,6 +223,39 @@ constinit const Algorithm kDirectReduce = {
     .chunks_per_block = one_chunk,
     .refuse = any_world,
     .cost = direct_reduce_cost,
+};
+
+constinit const Algorithm kDirectGather = {
+    .op = Collective::kGather,
+    .name = "direct",
+    .formula = "(P-1)a + (P-1)/P m b",
+    .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
+    .generate = direct_gather,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = direct_all_gather_cost,
+};
+
+constinit const Algorithm kDirectScatter = {
+    .op = Collective::kScatter,
+    .name = "direct",
+    .formula = "(P-1)a + (P-1)/P m b",
+    .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
+    .generate = direct_scatter,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = direct_all_gather_cost,
+};
+
+constinit const Algorithm kDirectAllToAll = {
+    .op = Collective::kAllToAll,
+    .name = "direct",
+    .formula = "(P-1)a + (P-1)/P m b",
+    .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
+    .generate = direct_all_to_all,
+    .chunks_per_block = one_chunk,
+    .refuse = any_world,
+    .cost = direct_all_gather_cost,
 };
 
 constinit const Algorithm kDirectBarrier = {

@@ -32,6 +32,11 @@ std::string power_of_two(const Params& params) {
          " is not a power of two; legal values: 1, 2, 4, 8, ...";
 }
 
+std::string even_world(const Params& params) {
+  if (params.world == 1 || params.world % 2 == 0) return {};
+  return "world " + std::to_string(params.world) + " is odd; legal values: 1, 2, 4, 6, 8, ...";
+}
+
 int one_chunk(const Params&) { return 1; }
 int chunk_per_rank(const Params& params) { return params.world; }
 
@@ -45,24 +50,55 @@ std::span<const Algorithm> algorithms() {
       kTwoShotAllReduce,
       kCirculantAllReduce,
       kDoubleTreeAllReduce,
+      kBidirectionalRingAllReduce,
+      kRecursiveMultiplyingAllReduce,
+      kSwingAllReduce,
+      kPatAllReduce,
+      kHierarchicalAllReduce,
 
       kRingReduceScatter,
       kHalvingReduceScatter,
       kDirectReduceScatter,
       kCirculantReduceScatter,
+      kBidirectionalRingReduceScatter,
+      kSwingReduceScatter,
+      kPatReduceScatter,
 
       kRingAllGather,
       kRecursiveDoublingAllGather,
       kDirectAllGather,
       kCirculantAllGather,
+      kBruckAllGather,
+      kBruck4AllGather,
+      kBidirectionalRingAllGather,
+      kNeighbourExchangeAllGather,
+      kRecursiveMultiplyingAllGather,
+      kSwingAllGather,
+      kSparbitAllGather,
+      kPatAllGather,
 
       kBinomialBroadcast,
       kDirectBroadcast,
       kDoubleTreeBroadcast,
+      kChainBroadcast,
+      kKnomial4Broadcast,
 
       kBinomialReduce,
       kDirectReduce,
       kDoubleTreeReduce,
+      kChainReduce,
+      kKnomial4Reduce,
+
+      kBinomialGather,
+      kDirectGather,
+
+      kBinomialScatter,
+      kDirectScatter,
+
+      kPairwiseAllToAll,
+      kDirectAllToAll,
+      kBruckAllToAll,
+      kBruck4AllToAll,
 
       kBinomialBarrier,
       kRecursiveDoublingBarrier,

@@ -22,7 +22,6 @@ struct Params {
   int world = 1;
   int root = 0;
   int segments = 1;  // k of rows that are segmented: pieces in which the vector travels; else 1
-  int radix = 2;     // for k-ary families
 };
 
 struct Algorithm {

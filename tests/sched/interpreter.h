@@ -63,7 +63,7 @@ class Interpreter {
     const Contract& contract = schedule_.contract;
     for (int rank = 0; rank < contract.world; ++rank) {
       for (int chunk = 0; chunk < contract.chunks(); ++chunk) {
-        if (contract.has_output(rank, chunk) && output(rank, chunk) != expected(chunk))
+        if (contract.has_output(rank, chunk) && output(rank, chunk) != expected(rank, chunk))
           return false;
       }
     }
@@ -81,13 +81,17 @@ class Interpreter {
     return x ^ (x >> 32);
   }
 
-  [[nodiscard]] Value expected(int chunk) const {
+  [[nodiscard]] Value expected(int rank, int chunk) const {
     const Contract& contract = schedule_.contract;
+    const int block = chunk / contract.chunks_per_block;
+    if (contract.op == Collective::kAllToAll)
+      return input_of(block, chunk + (rank - block) * contract.chunks_per_block);
     if (!contract.reduces()) {
-      return input_of(contract.rooted() ? contract.root : chunk / contract.chunks_per_block, chunk);
+      const bool from_root = contract.rooted() && contract.op != Collective::kGather;
+      return input_of(from_root ? contract.root : block, chunk);
     }
     Value sum = 0;
-    for (int rank = 0; rank < contract.world; ++rank) sum = combine(sum, input_of(rank, chunk));
+    for (int from = 0; from < contract.world; ++from) sum = combine(sum, input_of(from, chunk));
     return sum;
   }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <fstream>
@@ -51,6 +52,21 @@ void for_each_row(int most_ranks, Body body) {
   }
 }
 
+// The longest run of steps that send to one rank: of a message in parts, or of several messages.
+int longest_run(const Schedule& schedule) {
+  int longest = 1;
+  for (const Program& program : schedule.programs) {
+    int run = 0;
+    int peer = -1;
+    for (const Step& step : program.steps) {
+      run = step.verb != Verb::kSend ? 0 : step.peer == peer ? run + 1 : 1;
+      peer = step.verb == Verb::kSend ? step.peer : -1;
+      longest = std::max(longest, run);
+    }
+  }
+  return longest;
+}
+
 void expect_proved_at_closed_cost(const Algorithm& row, const Params& params) {
   const Schedule schedule = generate(row, params);
   const Verdict verdict = verify(schedule);
@@ -58,7 +74,7 @@ void expect_proved_at_closed_cost(const Algorithm& row, const Params& params) {
   ASSERT_TRUE(verdict.proved()) << name << ": " << verdict.failure << "\n" << verdict.drawing;
   EXPECT_EQ(cost_difference(row, params, verdict.facts.cost), "") << name;
   EXPECT_LE(verdict.facts.credits, 1) << name;
-  EXPECT_LE(verdict.facts.credits_in_order, 2) << name;
+  EXPECT_LE(verdict.facts.credits_in_order, 2 * longest_run(schedule)) << name;
   EXPECT_TRUE(verdict.facts.same_expression || row.op == Collective::kBarrier) << name;
 }
 
@@ -172,7 +188,7 @@ TEST(Registry, PipelinedTimeIsAtMostTheClosedFormTimesOnePointZeroFive) {
         Params params = {.world = world};
         params.segments = best_segments(row, params, kPrices, size);
         SimulateOptions options;
-        options.bytes = size / (2 * params.segments) * (2 * params.segments);
+        options.bytes = size / (2 * params.segments) * (2 * params.segments);  // equal chunks
         options.timeline = false;
         const double closed = row.cost(params).seconds(kPrices, options.bytes);
         const double seconds =

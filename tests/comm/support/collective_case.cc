@@ -129,18 +129,27 @@ Shape shape_of(const CollectiveCase& test, int rank, int world) {
       return {rank == test.root ? n : 0, n, 0, 0};
     case Collective::kReduce:
       return {n, rank == test.root ? n : 0, 0, 0};
+    case Collective::kGather:
+      return {n, rank == test.root ? n * world : 0, n * rank, 0};
+    case Collective::kScatter:
+      return {rank == test.root ? n * world : 0, n, 0, n * rank};
+    case Collective::kAllToAll:
+      return {n * world, n * world, 0, 0};
     case Collective::kBarrier:
       return {0, 0, 0, 0};
-    default:
+    case Collective::kAllReduce:
       return {n, n, 0, 0};
   }
+  return {};
 }
 
-// Of moves without arithmetic: who contributed what lies at this index.
-double moved_value(const CollectiveCase& test, std::int64_t index) {
-  const int from =
-      test.op == Collective::kBroadcast ? test.root : static_cast<int>(index / test.count);
-  return contribution(ReduceOp::kMax, from, index, 1);
+// Of moves without arithmetic: who contributed what lies at this index of the output of `rank`.
+double moved_value(const CollectiveCase& test, int rank, std::int64_t index) {
+  const bool from_root = test.op == Collective::kBroadcast || test.op == Collective::kScatter;
+  const int from = from_root ? test.root : static_cast<int>(index / test.count);
+  const std::int64_t at =
+      test.op == Collective::kAllToAll ? rank * test.count + index % test.count : index;
+  return contribution(ReduceOp::kMax, from, at, 1);
 }
 
 bool reduces(Collective op) {
@@ -150,11 +159,11 @@ bool reduces(Collective op) {
 
 double input_value(const CollectiveCase& test, int rank, std::int64_t index, int world) {
   return reduces(test.op) ? contribution(test.reduce, rank, index, world)
-                          : moved_value(test, index);
+                          : contribution(ReduceOp::kMax, rank, index, 1);
 }
 
-double output_value(const CollectiveCase& test, std::int64_t index, int world) {
-  return reduces(test.op) ? expected(test, index, world) : moved_value(test, index);
+double output_value(const CollectiveCase& test, int rank, std::int64_t index, int world) {
+  return reduces(test.op) ? expected(test, index, world) : moved_value(test, rank, index);
 }
 
 void call(Communicator& communicator, const CollectiveCase& test, const void* input, void* output) {
@@ -178,7 +187,16 @@ void call(Communicator& communicator, const CollectiveCase& test, const void* in
       case Collective::kReduce:
         request = communicator.start_reduce(input, output, n, dtype, reduce, root, how);
         break;
-      default:
+      case Collective::kGather:
+        request = communicator.start_gather(input, output, n, dtype, root, how);
+        break;
+      case Collective::kScatter:
+        request = communicator.start_scatter(input, output, n, dtype, root, how);
+        break;
+      case Collective::kAllToAll:
+        request = communicator.start_all_to_all(input, output, n, dtype, how);
+        break;
+      case Collective::kBarrier:
         request = communicator.start_barrier(how);
         break;
     }
@@ -201,7 +219,16 @@ void call(Communicator& communicator, const CollectiveCase& test, const void* in
     case Collective::kReduce:
       communicator.reduce(input, output, n, dtype, reduce, root, how);
       break;
-    default:
+    case Collective::kGather:
+      communicator.gather(input, output, n, dtype, root, how);
+      break;
+    case Collective::kScatter:
+      communicator.scatter(input, output, n, dtype, root, how);
+      break;
+    case Collective::kAllToAll:
+      communicator.all_to_all(input, output, n, dtype, how);
+      break;
+    case Collective::kBarrier:
       communicator.barrier(how);
       break;
   }
@@ -230,16 +257,16 @@ std::string run_case(Communicator& communicator, const CollectiveCase& test) {
   Guarded second(in_place ? 0 : shape.output_elements * size, test.shift * size);
   std::byte* input = first.data();
   std::byte* output = in_place ? first.data() : second.data();
-  if (in_place && test.op == Collective::kAllGather && input != nullptr)
-    input += rank * test.count * size;
-  if (in_place && test.op == Collective::kReduceScatter && output != nullptr)
-    output += rank * test.count * size;
+  if (in_place && shape.input_elements < shape.output_elements && input != nullptr)
+    input += shape.input_first * size;
+  if (in_place && shape.output_elements < shape.input_elements && output != nullptr)
+    output += shape.output_first * size;
   for (std::int64_t i = 0; i < shape.input_elements; ++i) {
     write_value(test.dtype, input, i, input_value(test, rank, shape.input_first + i, world));
   }
   call(communicator, test, input, output);
   for (std::int64_t i = 0; i < shape.output_elements; ++i) {
-    const double want = output_value(test, shape.output_first + i, world);
+    const double want = output_value(test, rank, shape.output_first + i, world);
     if (!holds(test.dtype, output, i, want)) {
       return fmt::format("{}: rank {} of {}: element {} of the output is not {}", describe(test),
                          rank, world, i, want);
