@@ -77,12 +77,6 @@ GPU_FUNCTION bool wait_until(const std::uint64_t* count, std::uint64_t least, Pa
   return true;
 }
 
-// A message on its way: where it lies and its number.
-struct Wire {
-  char* slot;
-  std::uint64_t message;
-};
-
 // LL: a unit is four words, each the data of one 32-bit word and the message's number above it.
 GPU_FUNCTION void put_low_latency(char* place, const gpu::Bytes16& unit, std::uint64_t message) {
   auto* word = reinterpret_cast<std::uint64_t*>(place);
