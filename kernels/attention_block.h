@@ -14,13 +14,6 @@
 namespace sinew::kernels {
 namespace {
 
-constexpr std::int64_t ceil_divide(std::int64_t value, std::int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-  return ceil_divide(value, unit) * unit;
-}
-
 // One head's matrix inside a view: row t starts at data + t * stride.
 template <typename T>
 struct HeadRows {

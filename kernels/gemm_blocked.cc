@@ -12,13 +12,6 @@
 namespace sinew::kernels {
 namespace {
 
-constexpr std::int64_t ceil_divide(std::int64_t value, std::int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-  return ceil_divide(value, unit) * unit;
-}
-
 // What is multiplied at a time: op(A)[m, k] op(B)[k, n]. k counts words.
 struct Block {
   Part k{0, 0};

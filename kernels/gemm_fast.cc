@@ -9,16 +9,12 @@
 namespace sinew::kernels {
 namespace {
 
-constexpr std::int64_t ceil_divide(std::int64_t value, std::int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
-
 // Packed B: for each pass over k the panels of all columns, one after the other.
 template <typename T>
 void pack(const GemmKernels<T>& kernels, const GemmShape& shape, const T* b, std::int64_t first,
           std::int64_t count, void* packed) {
   const std::int64_t width = kernels.tile_columns;
-  const std::int64_t columns = ceil_divide(shape.n, width) * width;
+  const std::int64_t columns = round_up(shape.n, width);
   const std::int64_t words = ceil_divide(shape.k, kernels.word_elements);
   const std::int64_t depth = gemm_blocking(width, cpu()).depth;
   const std::int64_t passes = std::max<std::int64_t>(1, ceil_divide(words, depth));
@@ -49,7 +45,7 @@ const GemmFunctions<T>* functions_of() {
       .packed_bytes =
           [](std::int64_t n, std::int64_t k) {
             const std::int64_t width = kKernels()->tile_columns;
-            return ceil_divide(n, width) * width * ceil_divide(k, kKernels()->word_elements) * 4;
+            return round_up(n, width) * ceil_divide(k, kKernels()->word_elements) * 4;
           },
       .pack = [](const GemmShape& shape, const T* b, std::int64_t first, std::int64_t count,
                  void* packed) { pack(*kKernels(), shape, b, first, count, packed); }};

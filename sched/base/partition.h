@@ -23,6 +23,14 @@ constexpr Part partition(std::int64_t count, std::int64_t parts, std::int64_t in
   return {index * quotient + before, quotient + (index < remainder ? 1 : 0)};
 }
 
+// For value >= 0 and a positive divisor or unit.
+constexpr std::int64_t ceil_divide(std::int64_t value, std::int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+  return ceil_divide(value, unit) * unit;
+}
+
 // The mathematical modulus: always in [0, modulus).
 constexpr int mod(int value, int modulus) {
   const int remainder = value % modulus;

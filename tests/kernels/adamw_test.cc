@@ -4,22 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "kernels/registry.h"
+#include "tests/kernels/adamw_options.h"
 #include "tests/kernels/compare.h"
 
 namespace sinew::kernels {
 namespace {
 
 constexpr double u = 0x1p-24;
-
-AdamW options_at(std::int64_t step) {
-  return {.lr = 1e-2,
-          .beta1 = 0.9,
-          .beta2 = 0.95,
-          .epsilon = 1e-8,
-          .weight_decay = 0.1,
-          .gradient_scale = 0.5,
-          .step = step};
-}
 
 TEST(AdamWVersions, OneStepIsWithinItsBoundOfTheFormula) {
   for (const auto& version : versions_of<AdamWFunctions<float>>()) {

@@ -9,20 +9,11 @@
 #include <set>
 
 #include "kernels/registry.h"
+#include "tests/kernels/adamw_options.h"
 #include "tests/kernels/compare.h"
 
 namespace sinew::kernels {
 namespace {
-
-AdamW options_at(std::int64_t step) {
-  return {.lr = 1e-2,
-          .beta1 = 0.9,
-          .beta2 = 0.95,
-          .epsilon = 1e-8,
-          .weight_decay = 0.1,
-          .gradient_scale = 0.5,
-          .step = step};
-}
 
 // The adamw version of the same name, or the plain one.
 const AdamWFunctions<float>& f32_version(std::string_view name) {
