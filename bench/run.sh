@@ -9,7 +9,7 @@ run=tools/mpirun.sh
 mkdir -p "$results" runs
 
 commit=$(git rev-parse --short=12 HEAD)
-git diff --quiet HEAD -- '*.cc' '*.h' '*.cu' '*.txt' || commit+=-modified
+git diff --quiet HEAD -- '*.cc' '*.h' '*.cu' '*.txt' ':!bench/results' || commit+=-modified
 build/sinew topo --json runs/topo.json >/dev/null
 machine=$(head -1 runs/topo.json)
 
@@ -50,7 +50,7 @@ google() {
 }
 
 part_collectives_2() {
-  record collectives_2 "$run" -n 2 build/sinew coll --op all_reduce --algo auto --bytes 8:64M:x4 --check --baseline mpi
+  record collectives_2 "$run" -n 2 build/sinew coll --op all_reduce --algo auto --bytes 8:32M:x4,64M --check --baseline mpi
 }
 part_collectives_4() {
   record collectives_4 "$run" -n 4 build/sinew coll --op all_reduce --algo all --bytes 8,64K,4M --check --baseline mpi
