@@ -1,6 +1,7 @@
 #include "comm/transport/verbs.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/resource.h>
 
@@ -27,14 +28,18 @@ constexpr int kSignalEvery = 8;
 constexpr int kQueue = kNetLanes * (NetLayout::kDepth + 2) + 4 * kSignalEvery;
 // Receives are posted again this many at a time: one doorbell for all.
 constexpr int kReceivesAtOnce = 16;
-// 4.096 us * 2^15 = 134 ms before a packet is sent again, 7 times: a dead peer shows in a second,
-// and a link that loses one packet in a hundred does not look dead.
+// 4.096 us * 2^15 = 134 ms before a packet is sent again, 6 times: a dead peer shows in a second,
+// and a link that loses one packet in a hundred does not look dead. Soft adapters take 7, the most,
+// for "without end".
 constexpr std::uint8_t kTimeout = 15;
-constexpr std::uint8_t kRetries = 7;
+constexpr std::uint8_t kRetries = 6;
 // A receiver that has posted nothing is only slow: for ever (7), 0.64 ms between attempts (12).
 constexpr std::uint8_t kReceiverRetries = 7;
 constexpr std::uint8_t kReceiverPause = 12;
 constexpr std::uint32_t kInlineBytes = 64;
+// A system call a look: hundreds of polls cost more than it, and a sleeping wait makes thousands a
+// second.
+constexpr std::uint32_t kLookAtPortEvery = 256;
 
 // Sent ahead of a block's data, in the room before its slot.
 struct Head {
@@ -80,6 +85,7 @@ class VerbsWire final : public Wire {
   [[nodiscard]] std::string refused(const char* what) const;
   void post_receives(int rank, int count);
   void write(int rank, ibv_send_wr& request, ibv_sge& part);
+  void look_at_port();
   void complete(const ibv_wc& completion);
   void complete_receive(int rank, std::uint32_t bits);
   void fail(int rank, const std::string& why);
@@ -93,6 +99,7 @@ class VerbsWire final : public Wire {
   Completions completions_;
   Region slots_;
   Region staging_;
+  std::uint32_t polls_ = 0;
   std::vector<Peer> peers_;
   std::vector<std::pair<std::uint32_t, int>> rank_of_queue_pair_;  // sorted
 };
@@ -139,6 +146,7 @@ std::string VerbsWire::open() {
     return fmt::format("verbs: device {} has queues of {} requests; this transport needs {}",
                        port_.device, port_.most_requests, kQueue);
   }
+  fcntl(context_->async_fd, F_SETFL, fcntl(context_->async_fd, F_GETFL) | O_NONBLOCK);
   domain_.reset(ibv_alloc_pd(context_.get()));
   if (domain_ == nullptr) return refused("a protection domain");
   const auto peers =
@@ -299,7 +307,22 @@ void VerbsWire::write(int rank, ibv_send_wr& request, ibv_sge& part) {
   }
 }
 
+// A port that goes down need not end any request by itself.
+void VerbsWire::look_at_port() {
+  ibv_async_event event{};
+  while (ibv_get_async_event(context_.get(), &event) == 0) {
+    ibv_ack_async_event(&event);
+    if (event.event_type != IBV_EVENT_PORT_ERR && event.event_type != IBV_EVENT_DEVICE_FATAL)
+      continue;
+    for (const auto& [number, rank] : rank_of_queue_pair_) {
+      fail(rank, fmt::format("verbs: {} on device {} port {}: its link went down; see `ip link`",
+                             ibv_event_type_str(event.event_type), port_.device, port_.port));
+    }
+  }
+}
+
 void VerbsWire::progress() {
+  if (++polls_ % kLookAtPortEvery == 0) look_at_port();
   constexpr int kAtOnce = 16;
   ibv_wc completions[kAtOnce];
   for (;;) {

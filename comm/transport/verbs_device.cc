@@ -146,7 +146,8 @@ std::string_view verbs_advice(ibv_wc_status status) {
     case IBV_WC_LOC_PROT_ERR:
     case IBV_WC_LOC_LEN_ERR:
     case IBV_WC_LOC_QP_OP_ERR:
-      return "this rank's adapter refused its own request; see the kernel log of this host";
+      return "this rank's adapter could not carry out its own request: its link is down, or the "
+             "request was refused; try `ip link`, and see the kernel log of this host";
     case IBV_WC_WR_FLUSH_ERR:
       return "the connection was ended, by the peer or by its adapter";
     default:

@@ -199,7 +199,10 @@ TEST(NetFailure, ALinkThatGoesDownIsNoticedByBothSides) {
     return "noticed nothing";
   });
   EXPECT_LT(seconds_since(start), 25);
-  for (const Outcome& outcome : outcomes) EXPECT_TRUE(outcome.threw) << outcome.text;
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(outcome.threw) << outcome.text;
+    EXPECT_NE(outcome.text.find("link"), std::string::npos) << outcome.text;
+  }
 }
 
 }  // namespace

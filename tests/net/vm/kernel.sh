@@ -2,9 +2,10 @@
 # kernel.sh DIR: puts a Debian kernel with soft RDMA adapters (rdma_rxe), its modules and a small first file
 # system into DIR, without installing anything. Does nothing when they are there.
 set -euo pipefail
+self=$(realpath "$0")
 mkdir -p "$1"
 cd "$1"
-[[ -s initrd.gz && -s release ]] && exit 0
+[[ -s release && initrd.gz -nt "$self" ]] && exit 0
 
 package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-[0-9]/ {print $2; exit}')
 [[ -n "$package" ]] || { echo "apt knows no linux-image-amd64"; exit 1; }
