@@ -3,192 +3,186 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/gelu.h"
-#include "kernels/layer_norm.h"
+#include "kernels/rope.h"
+#include "kernels/swiglu.h"
 #include "model/linear.h"
+#include "model/norm.h"
 #include "model/parallel.h"
-#include "sched/base/check.h"
 
 namespace sinew::model {
 
 namespace {
 
+// The four products of a layer.
+LinearShape qkv_product(const BlockShape& s) {
+  return {s.rows(), s.channels, s.qkv_channels(), s.llama};
+}
+LinearShape out_product(const BlockShape& s) {
+  return {s.rows(), s.attention_channels(), s.channels, s.llama};
+}
+LinearShape up_product(const BlockShape& s) {
+  return {s.rows(), s.channels, s.up_channels(), s.llama};
+}
+LinearShape down_product(const BlockShape& s) { return {s.rows(), s.hidden, s.channels, s.llama}; }
+
+kernels::NormShape norm_shape(const BlockShape& s) { return {s.own_rows(), s.channels}; }
+
+// All rows, of which each tensor rank has its own: `own` itself where it has all.
 template <typename T>
-kernels::AttentionShape attention_shape(const BlockShape& s) {
-  return {.batch = s.batch,
-          .time = s.time,
-          .heads = s.heads,
-          .kv_heads = s.heads,
-          .head_dim = s.head_dim};
+const T* gather_rows(const BlockShape& s, const T* own, T* whole, comm::Communicator* tensor) {
+  if (!s.sequence_parallel) return own;
+  gather_over<T>(tensor, own, whole, s.own_rows() * s.channels);
+  return whole;
 }
 
-// The three views into a fused [B, T, 3, heads * head_dim] matrix.
+// own = this rank's rows of the sum of `parts`, [rows, C], over the tensor ranks. parts is own
+// where a rank has all rows.
 template <typename T>
-kernels::HeadView<T> third(T* qkv, int which, const BlockShape& s) {
-  const std::int64_t width = s.attention_channels();
-  return {qkv + which * width, s.time * 3 * width, 3 * width};
+void sum_rows(const BlockShape& s, T* parts, T* own, comm::Communicator* tensor) {
+  if (!s.sequence_parallel) {
+    sum_over(tensor, own, s.rows() * s.channels);
+    return;
+  }
+  scatter_sum_over<T>(tensor, parts, own, s.own_rows() * s.channels);
 }
 
 template <typename T>
-kernels::HeadView<T> heads(T* data, const BlockShape& s) {
-  const std::int64_t width = s.attention_channels();
-  return {data, s.time * width, width};
+void add_bias_if_any(T* y, const T* bias, std::int64_t rows, std::int64_t channels,
+                     kernels::Threads threads) {
+  if (bias != nullptr) kernels::add_bias<T>(y, bias, rows, channels, threads);
 }
 
-// y = sum over tensor ranks of y, plus the bias (once) and the residual.
+// y = residual + dropout(x w + b), x: [rows, in], y: [own rows, C].
 template <typename T>
-void finish_row_parallel(const BlockShape& s, T* y, const T* bias, const T* residual,
-                         comm::Communicator* tensor, kernels::Threads threads) {
-  sum_over(tensor, y, s.rows() * s.channels);
-  kernels::add_bias(y, bias, s.rows(), s.channels, threads);
-  kernels::add(y, residual, s.rows() * s.channels, threads);
+void row_parallel(const BlockShape& s, const LinearShape& product, const T* x, const T* w,
+                  const T* bias, const T* residual, DropoutPlace place, T* y,
+                  const BlockScratch<T>& scratch, const BlockContext<T>& context) {
+  T* parts = s.sequence_parallel ? scratch.whole : y;
+  linear_forward<T>(product, x, w, parts, context.threads);
+  sum_rows(s, parts, y, context.tensor);
+  add_bias_if_any<T>(y, bias, s.own_rows(), s.channels, context.threads);
+  if (context.dropout.active()) {
+    context.dropout.at(DropoutMask::stream_of(context.layer, place))
+        .apply(static_cast<const T*>(y), y, s.channels, context.threads);
+  }
+  kernels::add<T>(y, residual, s.own_rows() * s.channels, context.threads);
+}
+
+// Queries and keys of a row follow each other: one call turns both.
+template <typename T>
+kernels::HeadView<T> turned_heads(const BlockShape& s, T* qkv) {
+  return {qkv, s.time * s.qkv_channels(), s.qkv_channels()};
+}
+kernels::RopeShape rope_shape(const BlockShape& s) {
+  return {s.batch, s.time, s.heads + s.kv_heads, s.head_dim};
+}
+
+template <typename T>
+void activation_forward(const BlockShape& s, const BlockSaved<T>& saved, kernels::Threads threads) {
+  if (s.llama) {
+    kernels::swiglu_forward<T>({s.rows(), s.hidden, 2 * s.hidden}, saved.up, saved.up + s.hidden,
+                               saved.gelu, threads);
+  } else {
+    kernels::gelu_forward<T>(saved.up, saved.gelu, s.rows() * s.hidden, threads);
+  }
+}
+
+// saved.up becomes its own gradient, from that of the activation's output in scratch.d_hidden.
+template <typename T>
+void activation_backward(const BlockShape& s, BlockSaved<T>& saved, BlockScratch<T>& scratch,
+                         kernels::Threads threads) {
+  if (s.llama) {
+    T* gate = saved.up;
+    T* up = saved.up + s.hidden;
+    kernels::swiglu_backward<T>({s.rows(), s.hidden, 2 * s.hidden}, scratch.d_hidden, gate, up,
+                                gate, up, threads);
+    return;
+  }
+  kernels::gelu_backward<T>(scratch.d_hidden, saved.up, scratch.d_hidden, s.rows() * s.hidden,
+                            threads);
+  std::swap(saved.up, scratch.d_hidden);
 }
 
 }  // namespace
-
-template <typename T>
-BlockWeights<T> BlockWeights<T>::at(T* unit, const std::vector<Parameter>& parameters,
-                                    std::size_t first) {
-  CHECK_LE(first + 12, parameters.size());
-  const std::int64_t begin = parameters[first].offset;
-  const auto view = [&](std::size_t i) { return unit + (parameters[first + i].offset - begin); };
-  return {view(0), view(1), view(2), view(3), view(4),  view(5),
-          view(6), view(7), view(8), view(9), view(10), view(11)};
-}
-
-namespace {
-
-// Whether a layer under this kind of recomputation keeps what backward can compute again from its
-// input alone, and what it can without a product of matrices.
-bool keeps_matrices(sched::Recompute kind) { return kind != sched::Recompute::kFull; }
-bool keeps_elementwise(sched::Recompute kind) { return kind == sched::Recompute::kNone; }
-
-// Allocates those of the two groups that are asked for.
-template <typename T>
-BlockSaved<T> allocate_groups(const BlockShape& s, bool matrices, bool elementwise, Arena& arena) {
-  const std::int64_t rows = s.rows();
-  const std::int64_t c = s.channels;
-  const std::int64_t width = s.attention_channels();
-  BlockSaved<T> saved{};
-  if (matrices) {
-    saved.mean1 = arena.allocate<T>(rows);
-    saved.rstd1 = arena.allocate<T>(rows);
-    saved.qkv = arena.allocate<T>(rows * 3 * width);
-    saved.attention = arena.allocate<T>(rows * width);
-    saved.lse = arena.allocate<T>(rows * s.heads);
-    saved.x2 = arena.allocate<T>(rows * c);
-    saved.mean2 = arena.allocate<T>(rows);
-    saved.rstd2 = arena.allocate<T>(rows);
-    saved.up = arena.allocate<T>(rows * s.hidden());
-  }
-  if (elementwise) {
-    saved.ln1 = arena.allocate<T>(rows * c);
-    saved.ln2 = arena.allocate<T>(rows * c);
-    saved.gelu = arena.allocate<T>(rows * s.hidden());
-  }
-  return saved;
-}
-
-}  // namespace
-
-template <typename T>
-BlockSaved<T> BlockSaved<T>::allocate(const BlockShape& s, sched::Recompute kind, Arena& arena) {
-  BlockSaved saved = allocate_groups<T>(s, keeps_matrices(kind), keeps_elementwise(kind), arena);
-  saved.x = arena.allocate<T>(s.rows() * s.channels);
-  return saved;
-}
-
-template <typename T>
-BlockSaved<T> BlockSaved<T>::allocate_shared(const BlockShape& s, sched::Recompute kind,
-                                             Arena& arena) {
-  return allocate_groups<T>(s, !keeps_matrices(kind), !keeps_elementwise(kind), arena);
-}
-
-template <typename T>
-void BlockSaved<T>::borrow(const BlockSaved& shared, sched::Recompute kind) {
-  const BlockSaved own = *this;
-  if (!keeps_matrices(kind)) {
-    *this = shared;
-    x = own.x;
-  }
-  if (!keeps_elementwise(kind)) {
-    ln1 = shared.ln1;
-    ln2 = shared.ln2;
-    gelu = shared.gelu;
-  }
-}
-
-template <typename T>
-BlockScratch<T> BlockScratch<T>::allocate(const BlockShape& s, Arena& arena) {
-  const std::int64_t boundary = s.rows() * s.channels;
-  return {arena.allocate<T>(boundary),
-          arena.allocate<T>(boundary),
-          arena.allocate<T>(boundary),
-          arena.allocate<T>(s.rows() * s.hidden()),
-          arena.allocate<T>(s.rows() * 3 * s.attention_channels()),
-          arena.allocate<T>(s.rows() * s.attention_channels())};
-}
 
 template <typename T>
 void block_forward(const BlockShape& s, const BlockWeights<const T>& w, const BlockSaved<T>& saved,
-                   T* out, comm::Communicator* tensor, kernels::Threads threads) {
-  const std::int64_t rows = s.rows();
-  const std::int64_t c = s.channels;
-  const std::int64_t width = s.attention_channels();
-  const auto epsilon = static_cast<T>(kNormEpsilon);
+                   T* out, const BlockScratch<T>& scratch, const BlockContext<T>& context) {
+  const kernels::Threads threads = context.threads;
+  norm_forward<T>(norm_shape(s), saved.x, {w.ln1_weight, w.ln1_bias}, s.norm_epsilon, saved.ln1,
+                  {saved.mean1, saved.rstd1}, threads);
+  const T* ln1 = gather_rows<T>(s, saved.ln1, scratch.whole, context.tensor);
+  linear_forward<T>(qkv_product(s), ln1, w.qkv_weight, saved.qkv, threads);
+  add_bias_if_any<T>(saved.qkv, w.qkv_bias, s.rows(), s.qkv_channels(), threads);
+  if (s.llama) {
+    kernels::rope_forward<T>(rope_shape(s), turned_heads(s, saved.qkv), context.cosine,
+                             context.sine, threads);
+  }
+  context.attention->forward(saved.qkv, saved.attention, saved.lse, threads);
+  row_parallel<T>(s, out_product(s), saved.attention, w.out_weight, w.out_bias, saved.x,
+                  DropoutPlace::kAttention, saved.x2, scratch, context);
 
-  kernels::layer_norm_forward<T>({rows, c}, saved.x, w.ln1_weight, w.ln1_bias, epsilon, saved.ln1,
-                                 saved.mean1, saved.rstd1, threads);
-  linear_forward({rows, c, 3 * width}, saved.ln1, w.qkv_weight, saved.qkv, threads);
-  kernels::add_bias(saved.qkv, w.qkv_bias, rows, 3 * width, threads);
-  const T* qkv = saved.qkv;
-  kernels::attention_forward<T>(attention_shape<T>(s), third(qkv, 0, s), third(qkv, 1, s),
-                                third(qkv, 2, s), heads(saved.attention, s), saved.lse, threads);
-  linear_forward({rows, width, c}, saved.attention, w.out_weight, saved.x2, threads);
-  finish_row_parallel<T>(s, saved.x2, w.out_bias, saved.x, tensor, threads);
-
-  kernels::layer_norm_forward<T>({rows, c}, saved.x2, w.ln2_weight, w.ln2_bias, epsilon, saved.ln2,
-                                 saved.mean2, saved.rstd2, threads);
-  linear_forward({rows, c, s.hidden()}, saved.ln2, w.up_weight, saved.up, threads);
-  kernels::add_bias(saved.up, w.up_bias, rows, s.hidden(), threads);
-  kernels::gelu_forward<T>(saved.up, saved.gelu, rows * s.hidden(), threads);
-  linear_forward({rows, s.hidden(), c}, saved.gelu, w.down_weight, out, threads);
-  finish_row_parallel<T>(s, out, w.down_bias, saved.x2, tensor, threads);
+  norm_forward<T>(norm_shape(s), saved.x2, {w.ln2_weight, w.ln2_bias}, s.norm_epsilon, saved.ln2,
+                  {saved.mean2, saved.rstd2}, threads);
+  const T* ln2 = gather_rows<T>(s, saved.ln2, scratch.whole, context.tensor);
+  linear_forward<T>(up_product(s), ln2, w.up_weight, saved.up, threads);
+  add_bias_if_any<T>(saved.up, w.up_bias, s.rows(), s.up_channels(), threads);
+  activation_forward(s, saved, threads);
+  row_parallel<T>(s, down_product(s), saved.gelu, w.down_weight, w.down_bias, saved.x2,
+                  DropoutPlace::kMlp, out, scratch, context);
 }
 
 template <typename T>
 void block_recompute(const BlockShape& s, const BlockWeights<const T>& w,
                      const BlockSaved<T>& saved, kernels::Threads threads) {
-  const kernels::NormShape norm{s.rows(), s.channels};
-  const auto epsilon = static_cast<T>(kNormEpsilon);
-  kernels::layer_norm_forward<T>(norm, saved.x, w.ln1_weight, w.ln1_bias, epsilon, saved.ln1,
-                                 saved.mean1, saved.rstd1, threads);
-  kernels::layer_norm_forward<T>(norm, saved.x2, w.ln2_weight, w.ln2_bias, epsilon, saved.ln2,
-                                 saved.mean2, saved.rstd2, threads);
-  kernels::gelu_forward<T>(saved.up, saved.gelu, s.rows() * s.hidden(), threads);
+  norm_forward<T>(norm_shape(s), saved.x, {w.ln1_weight, w.ln1_bias}, s.norm_epsilon, saved.ln1,
+                  {saved.mean1, saved.rstd1}, threads);
+  norm_forward<T>(norm_shape(s), saved.x2, {w.ln2_weight, w.ln2_bias}, s.norm_epsilon, saved.ln2,
+                  {saved.mean2, saved.rstd2}, threads);
+  activation_forward(s, saved, threads);
 }
 
 namespace {
+
+// The gradient that comes to a half's second product: behind the mask, and of all rows (gathered
+// into `whole` under sequence parallelism).
+template <typename T>
+const T* product_gradient(const BlockShape& s, const T* d_y, DropoutPlace place, T* whole,
+                          const BlockScratch<T>& scratch, const BlockContext<T>& context) {
+  if (context.dropout.active()) {
+    context.dropout.at(DropoutMask::stream_of(context.layer, place))
+        .apply(d_y, scratch.d_branch, s.channels, context.threads);
+    d_y = scratch.d_branch;
+  }
+  return gather_rows<T>(s, d_y, whole, context.tensor);
+}
+
+// scratch.d_ln = the gradient of a norm's output, from that of the first product's.
+template <typename T>
+void norm_output_gradient(const BlockShape& s, const LinearShape& product, const T* d_y, const T* w,
+                          const BlockScratch<T>& scratch, const BlockContext<T>& context) {
+  T* parts = s.sequence_parallel ? scratch.whole : scratch.d_ln;
+  linear_backward_input<T>(product, d_y, w, parts, context.threads);
+  sum_rows(s, parts, scratch.d_ln, context.tensor);
+}
 
 // saved.up and saved.x2 become gradients: the residual's plus what comes back through the MLP.
 template <typename T>
 void mlp_backward_input(const BlockShape& s, const BlockWeights<const T>& w, BlockSaved<T>& saved,
                         const BlockWeights<T>& d_w, BlockScratch<T>& scratch, const T* d_out,
-                        comm::Communicator* tensor, kernels::Threads threads) {
-  const std::int64_t rows = s.rows();
-  const std::int64_t c = s.channels;
-  linear_backward_input<T>({rows, s.hidden(), c}, d_out, w.down_weight, scratch.d_hidden, threads);
-  kernels::gelu_backward<T>(scratch.d_hidden, saved.up, scratch.d_hidden, rows * s.hidden(),
-                            threads);
-  std::swap(saved.up, scratch.d_hidden);
-  linear_backward_input<T>({rows, c, s.hidden()}, saved.up, w.up_weight, scratch.d_ln, threads);
-  sum_over(tensor, scratch.d_ln, rows * c);
-  std::copy_n(d_out, rows * c, scratch.d_x2);
-  kernels::layer_norm_backward<T>({rows, c}, scratch.d_ln, saved.x2, w.ln2_weight, saved.mean2,
-                                  saved.rstd2, kernels::Write::kAccumulate, scratch.d_x2,
-                                  d_w.ln2_weight, d_w.ln2_bias, threads);
+                        const BlockContext<T>& context) {
+  const T* d_product =
+      product_gradient(s, d_out, DropoutPlace::kMlp, scratch.d_out_whole, scratch, context);
+  linear_backward_input<T>(down_product(s), d_product, w.down_weight, scratch.d_hidden,
+                           context.threads);
+  activation_backward(s, saved, scratch, context.threads);
+  norm_output_gradient<T>(s, up_product(s), saved.up, w.up_weight, scratch, context);
+  std::copy_n(d_out, s.own_rows() * s.channels, scratch.d_x2);
+  norm_backward<T>(norm_shape(s), scratch.d_ln, saved.x2, {w.ln2_weight, w.ln2_bias},
+                   {saved.mean2, saved.rstd2}, kernels::Write::kAccumulate, scratch.d_x2,
+                   {d_w.ln2_weight, d_w.ln2_bias}, context.threads);
   std::swap(saved.x2, scratch.d_x2);
 }
 
@@ -196,25 +190,24 @@ void mlp_backward_input(const BlockShape& s, const BlockWeights<const T>& w, Blo
 template <typename T>
 void attention_backward_input(const BlockShape& s, const BlockWeights<const T>& w,
                               BlockSaved<T>& saved, const BlockWeights<T>& d_w,
-                              BlockScratch<T>& scratch, comm::Communicator* tensor,
-                              kernels::Threads threads) {
-  const std::int64_t rows = s.rows();
-  const std::int64_t c = s.channels;
-  const std::int64_t width = s.attention_channels();
+                              BlockScratch<T>& scratch, const BlockContext<T>& context) {
   const T* d_x2 = saved.x2;
-  const T* qkv = saved.qkv;
-  linear_backward_input<T>({rows, width, c}, d_x2, w.out_weight, scratch.d_attention, threads);
-  kernels::attention_backward<T>(attention_shape<T>(s), third(qkv, 0, s), third(qkv, 1, s),
-                                 third(qkv, 2, s), heads<const T>(saved.attention, s), saved.lse,
-                                 heads<const T>(scratch.d_attention, s), third(scratch.d_qkv, 0, s),
-                                 third(scratch.d_qkv, 1, s), third(scratch.d_qkv, 2, s), threads);
+  const T* d_product =
+      product_gradient(s, d_x2, DropoutPlace::kAttention, scratch.d_x2_whole, scratch, context);
+  linear_backward_input<T>(out_product(s), d_product, w.out_weight, scratch.d_attention,
+                           context.threads);
+  context.attention->backward(saved.qkv, saved.attention, saved.lse, scratch.d_attention,
+                              scratch.d_qkv, context.threads);
+  if (s.llama) {
+    kernels::rope_backward<T>(rope_shape(s), turned_heads(s, scratch.d_qkv), context.cosine,
+                              context.sine, context.threads);
+  }
   std::swap(saved.qkv, scratch.d_qkv);
-  linear_backward_input<T>({rows, c, 3 * width}, saved.qkv, w.qkv_weight, scratch.d_ln, threads);
-  sum_over(tensor, scratch.d_ln, rows * c);
-  std::copy_n(d_x2, rows * c, scratch.d_x);
-  kernels::layer_norm_backward<T>({rows, c}, scratch.d_ln, saved.x, w.ln1_weight, saved.mean1,
-                                  saved.rstd1, kernels::Write::kAccumulate, scratch.d_x,
-                                  d_w.ln1_weight, d_w.ln1_bias, threads);
+  norm_output_gradient<T>(s, qkv_product(s), saved.qkv, w.qkv_weight, scratch, context);
+  std::copy_n(d_x2, s.own_rows() * s.channels, scratch.d_x);
+  norm_backward<T>(norm_shape(s), scratch.d_ln, saved.x, {w.ln1_weight, w.ln1_bias},
+                   {saved.mean1, saved.rstd1}, kernels::Write::kAccumulate, scratch.d_x,
+                   {d_w.ln1_weight, d_w.ln1_bias}, context.threads);
   std::swap(saved.x, scratch.d_x);
 }
 
@@ -223,7 +216,7 @@ template <typename T>
 void linear_gradients(const LinearShape& s, const T* x, const T* d_y, T* d_w, T* d_b,
                       kernels::Threads threads) {
   linear_backward_weight<T>(s, x, d_y, d_w, threads);
-  kernels::bias_backward<T>(d_y, d_b, s.rows, s.out, threads);
+  if (d_b != nullptr) kernels::bias_backward<T>(d_y, d_b, s.rows, s.out, threads);
 }
 
 }  // namespace
@@ -231,42 +224,47 @@ void linear_gradients(const LinearShape& s, const T* x, const T* d_y, T* d_w, T*
 template <typename T>
 void block_backward_input(const BlockShape& shape, const BlockWeights<const T>& w,
                           BlockSaved<T>& saved, const BlockWeights<T>& d_w,
-                          BlockScratch<T>& scratch, const T* d_out, comm::Communicator* tensor,
-                          kernels::Threads threads) {
-  mlp_backward_input(shape, w, saved, d_w, scratch, d_out, tensor, threads);
-  attention_backward_input(shape, w, saved, d_w, scratch, tensor, threads);
+                          BlockScratch<T>& scratch, const T* d_out,
+                          const BlockContext<T>& context) {
+  mlp_backward_input(shape, w, saved, d_w, scratch, d_out, context);
+  attention_backward_input(shape, w, saved, d_w, scratch, context);
 }
 
 template <typename T>
 void block_backward_weight(const BlockShape& s, const BlockSaved<T>& saved, const T* d_out,
-                           const BlockWeights<T>& d_w, kernels::Threads threads) {
-  const std::int64_t rows = s.rows();
-  const std::int64_t c = s.channels;
-  const std::int64_t width = s.attention_channels();
-  linear_gradients<T>({rows, s.hidden(), c}, saved.gelu, d_out, d_w.down_weight, d_w.down_bias,
-                      threads);
-  linear_gradients<T>({rows, c, s.hidden()}, saved.ln2, saved.up, d_w.up_weight, d_w.up_bias,
-                      threads);
-  linear_gradients<T>({rows, width, c}, saved.attention, saved.x2, d_w.out_weight, d_w.out_bias,
-                      threads);
-  linear_gradients<T>({rows, c, 3 * width}, saved.ln1, saved.qkv, d_w.qkv_weight, d_w.qkv_bias,
-                      threads);
+                           const BlockWeights<T>& d_w, const BlockScratch<T>& scratch,
+                           const BlockContext<T>& context) {
+  // Without sequence parallelism the gradient behind a mask is made again; with it, it was gathered
+  // and is still there.
+  const auto d_product = [&](const T* d_y, DropoutPlace place, const T* gathered) {
+    return s.sequence_parallel ? gathered
+                               : product_gradient<T>(s, d_y, place, nullptr, scratch, context);
+  };
+  const kernels::Threads threads = context.threads;
+  linear_gradients<T>(down_product(s), saved.gelu,
+                      d_product(d_out, DropoutPlace::kMlp, scratch.d_out_whole), d_w.down_weight,
+                      d_w.down_bias, threads);
+  linear_gradients<T>(up_product(s), gather_rows<T>(s, saved.ln2, scratch.whole, context.tensor),
+                      saved.up, d_w.up_weight, d_w.up_bias, threads);
+  linear_gradients<T>(out_product(s), saved.attention,
+                      d_product(saved.x2, DropoutPlace::kAttention, scratch.d_x2_whole),
+                      d_w.out_weight, d_w.out_bias, threads);
+  linear_gradients<T>(qkv_product(s), gather_rows<T>(s, saved.ln1, scratch.whole, context.tensor),
+                      saved.qkv, d_w.qkv_weight, d_w.qkv_bias, threads);
 }
 
-#define SINEW_INSTANTIATE(T)                                                                       \
-  template struct BlockWeights<T>;                                                                 \
-  template struct BlockWeights<const T>;                                                           \
-  template struct BlockSaved<T>;                                                                   \
-  template struct BlockScratch<T>;                                                                 \
-  template void block_forward<T>(const BlockShape&, const BlockWeights<const T>&,                  \
-                                 const BlockSaved<T>&, T*, comm::Communicator*, kernels::Threads); \
-  template void block_recompute<T>(const BlockShape&, const BlockWeights<const T>&,                \
-                                   const BlockSaved<T>&, kernels::Threads);                        \
-  template void block_backward_input<T>(const BlockShape&, const BlockWeights<const T>&,           \
-                                        BlockSaved<T>&, const BlockWeights<T>&, BlockScratch<T>&,  \
-                                        const T*, comm::Communicator*, kernels::Threads);          \
-  template void block_backward_weight<T>(const BlockShape&, const BlockSaved<T>&, const T*,        \
-                                         const BlockWeights<T>&, kernels::Threads);
+#define SINEW_INSTANTIATE(T)                                                                      \
+  template void block_forward<T>(const BlockShape&, const BlockWeights<const T>&,                 \
+                                 const BlockSaved<T>&, T*, const BlockScratch<T>&,                \
+                                 const BlockContext<T>&);                                         \
+  template void block_recompute<T>(const BlockShape&, const BlockWeights<const T>&,               \
+                                   const BlockSaved<T>&, kernels::Threads);                       \
+  template void block_backward_input<T>(const BlockShape&, const BlockWeights<const T>&,          \
+                                        BlockSaved<T>&, const BlockWeights<T>&, BlockScratch<T>&, \
+                                        const T*, const BlockContext<T>&);                        \
+  template void block_backward_weight<T>(const BlockShape&, const BlockSaved<T>&, const T*,       \
+                                         const BlockWeights<T>&, const BlockScratch<T>&,          \
+                                         const BlockContext<T>&);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(double)
 #undef SINEW_INSTANTIATE

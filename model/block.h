@@ -1,11 +1,20 @@
-// Block: one transformer layer, forward and backward, on one tensor-parallel rank.
+// Block: one transformer layer, forward and backward, on one rank.
 //
-//   x2  = x  + attention(LN(x))  Wo + bo      Wqkv column-parallel by heads, Wo row-parallel
-//   out = x2 + gelu(LN(x2) Wf + bf) Wp + bp   Wf column-parallel, Wp row-parallel
+//   GPT-2   x2  = x  + attention(LN(x)) Wo + bo
+//           out = x2 + gelu(LN(x2) Wf + bf) Wp + bp
+//   Llama   x2  = x  + attention(RMS(x)) Wo              queries and keys turned by their positions
+//           out = x2 + (silu(n Wg) * (n Wu)) Wd          n = RMS(x2)
 //
-// Exactly two all-reduces of B T C elements forward (after Wo and after Wp) and two backward (the
-// gradients of the two LN outputs) per layer and microbatch; a row-parallel bias is added once,
-// after the reduction. Megatron-LM, Shoeybi et al. 2019.
+// Tensor parallelism (Megatron-LM, Shoeybi et al. 2019): the first matrix of each half is cut by
+// columns (heads, hidden units), the second by rows. Exactly two all-reduces of B T C elements
+// forward and two backward per layer and microbatch; a row-parallel bias is added once, after the
+// reduction.
+//
+// Sequence parallelism (Korthikanti et al. 2022): between the halves each tensor rank holds its
+// share of the [B T] rows only, of norms, residuals and dropout. In the place of each all-reduce
+// stand a reduce-scatter, after the half, and an all-gather, before the next. Of the gathered norms
+// only the own rows are kept, so backward gathers them once more for the weights' gradients.
+// Shares are of rows, not of positions: B T is a multiple of the tensor ranks.
 //
 // Never does: own memory (the arenas do) or know about pipelines and data parallelism. T is float
 // or double.
@@ -17,35 +26,47 @@
 #include "comm/communicator.h"
 #include "kernels/threads.h"
 #include "model/arena.h"
+#include "model/attention.h"
 #include "model/config.h"
+#include "model/dropout_mask.h"
 #include "model/layout.h"
 #include "sched/plan/memory.h"
 
 namespace sinew::model {
 
-inline constexpr double kNormEpsilon = 1e-5;  // GPT-2's
-
-// Sizes of one microbatch on one rank; `l` is local to the tensor-parallel rank.
+// Sizes of one microbatch on one rank.
 struct BlockShape {
+  bool llama = false;
+  bool sequence_parallel = false;
+  int tensor_world = 1;
+  double norm_epsilon = 0;
   std::int64_t batch = 0;
-  std::int64_t time = 0;
+  std::int64_t time = 0;  // positions on this context rank
   std::int64_t channels = 0;
-  std::int64_t heads = 0;  // local
+  std::int64_t heads = 0;     // on this tensor rank
+  std::int64_t kv_heads = 0;  // likewise
   std::int64_t head_dim = 0;
+  std::int64_t hidden = 0;  // likewise
 
   BlockShape(const Config& config, std::int64_t batch_count, std::int64_t time_count,
-             int tensor_world)
-      : batch(batch_count),
-        time(time_count),
-        channels(config.channels),
-        heads(config.heads / tensor_world),
-        head_dim(config.head_dim()) {}
+             const TensorRank& tensor);
+  // Between the two matrices of a half.
   [[nodiscard]] std::int64_t rows() const { return batch * time; }
+  // Outside of them.
+  [[nodiscard]] std::int64_t own_rows() const {
+    return sequence_parallel ? rows() / tensor_world : rows();
+  }
   [[nodiscard]] std::int64_t attention_channels() const { return heads * head_dim; }
-  [[nodiscard]] std::int64_t hidden() const { return 4 * attention_channels(); }
+  [[nodiscard]] std::int64_t qkv_channels() const { return (heads + 2 * kv_heads) * head_dim; }
+  // Columns of the MLP's first product: Llama's gate and up side by side.
+  [[nodiscard]] std::int64_t up_channels() const { return llama ? 2 * hidden : hidden; }
+  [[nodiscard]] kernels::AttentionShape attention_shape() const {
+    return {batch, time, heads, kv_heads, head_dim};
+  }
 };
 
-// Views of one layer's parameters (or, the same shape, of their gradients).
+// Views of one layer's parameters (or, the same shape, of their gradients); null where the family
+// has none. Llama's query, key and value matrices are one view, and so are gate and up.
 template <typename T>
 struct BlockWeights {
   T* ln1_weight;
@@ -61,26 +82,27 @@ struct BlockWeights {
   T* down_weight;
   T* down_bias;
 
-  // parameters[first .. first + 12) in the order of flat_layout(); unit: where the first one lies.
-  static BlockWeights at(T* unit, const std::vector<Parameter>& parameters, std::size_t first);
+  // parameters[first ...] in the order of flat_layout(); unit: where the first one lies.
+  static BlockWeights at(T* unit, const std::vector<Parameter>& parameters, std::size_t first,
+                         sched::Family family);
 };
 
 // What forward saves for backward, per microbatch in flight.
 template <typename T>
 struct BlockSaved {
-  T* x;  // [rows, C], the block's input
-  T* ln1;
-  T* mean1;
+  T* x;      // [own rows, C], the block's input
+  T* ln1;    // [own rows, C]
+  T* mean1;  // null for Llama
   T* rstd1;
-  T* qkv;
+  T* qkv;  // as Attention leaves it; Llama's queries and keys turned
   T* attention;
   T* lse;
-  T* x2;
-  T* ln2;
+  T* x2;   // [own rows, C]
+  T* ln2;  // [own rows, C]
   T* mean2;
   T* rstd2;
-  T* up;
-  T* gelu;
+  T* up;    // [rows, up_channels]
+  T* gelu;  // [rows, hidden], what comes out of the activation
 
   // Buffers for what a layer under this kind of recomputation keeps; null for the others.
   static BlockSaved allocate(const BlockShape& shape, sched::Recompute kind, Arena& arena);
@@ -90,24 +112,42 @@ struct BlockSaved {
   void borrow(const BlockSaved& shared, sched::Recompute kind);
 };
 
-// Scratch of a backward pass, shared by all layers of a rank.
+// Scratch shared by all layers of a rank.
 template <typename T>
 struct BlockScratch {
-  T* d_ln;      // [rows, C]
-  T* d_x;       // [rows, C]
-  T* d_x2;      // [rows, C]
+  T* d_ln;      // [own rows, C]
+  T* d_x;       // [own rows, C]
+  T* d_x2;      // [own rows, C]
   T* d_hidden;  // [rows, hidden]
-  T* d_qkv;     // [rows, 3 * attention_channels]
+  T* d_qkv;     // [rows, qkv_channels]
   T* d_attention;
+  T* d_branch;  // [own rows, C] with dropout: the gradient behind the mask
+  // Sequence parallelism: [rows, C] what is gathered or not yet scattered, and the gathered
+  // gradients of the two halves' outputs.
+  T* whole;
+  T* d_out_whole;
+  T* d_x2_whole;
 
-  static BlockScratch allocate(const BlockShape& shape, Arena& arena);
+  static BlockScratch allocate(const BlockShape& shape, bool dropout, Arena& arena);
 };
 
-// out: [rows, C]; must not be saved.x.
+// What a layer needs beside its parameters and buffers.
+template <typename T>
+struct BlockContext {
+  comm::Communicator* tensor = nullptr;  // null: one tensor rank
+  Attention<T>* attention = nullptr;
+  const T* cosine = nullptr;  // Llama: [time, head_dim / 2], of the global positions
+  const T* sine = nullptr;
+  DropoutMask dropout;  // of this microbatch; inactive in evaluation
+  std::int64_t layer = 0;
+  kernels::Threads threads;
+};
+
+// out: [own rows, C]; must not be saved.x.
 template <typename T>
 void block_forward(const BlockShape& shape, const BlockWeights<const T>& w,
-                   const BlockSaved<T>& saved, T* out, comm::Communicator* tensor,
-                   kernels::Threads threads);
+                   const BlockSaved<T>& saved, T* out, const BlockScratch<T>& scratch,
+                   const BlockContext<T>& context);
 
 // Computes again what selective recomputation does not keep (the norms' outputs and the
 // activation's), with the bits that block_forward gave.
@@ -115,8 +155,9 @@ template <typename T>
 void block_recompute(const BlockShape& shape, const BlockWeights<const T>& w,
                      const BlockSaved<T>& saved, kernels::Threads threads);
 
-// Backward comes in two halves, so that a pipeline may run the second one later.
-// d_out: [rows, C], the gradient of out; not changed.
+// Backward comes in two halves, so that a pipeline may run the second one later; not so under
+// sequence parallelism, where the second half reads what the first one gathered in scratch.
+// d_out: [own rows, C], the gradient of out; not changed.
 //
 // The first half finds the gradients of activations, accumulates those of the norms' parameters,
 // and trades buffers that it needs no more against scratch that now holds gradients: afterwards
@@ -125,13 +166,13 @@ void block_recompute(const BlockShape& shape, const BlockWeights<const T>& w,
 template <typename T>
 void block_backward_input(const BlockShape& shape, const BlockWeights<const T>& w,
                           BlockSaved<T>& saved, const BlockWeights<T>& d_w,
-                          BlockScratch<T>& scratch, const T* d_out, comm::Communicator* tensor,
-                          kernels::Threads threads);
+                          BlockScratch<T>& scratch, const T* d_out, const BlockContext<T>& context);
 
-// The second half: accumulates the gradients of the four matrices and their biases. No sums over
-// ranks.
+// The second half: accumulates the gradients of the matrices and their biases. No sums over ranks;
+// under sequence parallelism two all-gathers.
 template <typename T>
 void block_backward_weight(const BlockShape& shape, const BlockSaved<T>& saved, const T* d_out,
-                           const BlockWeights<T>& d_w, kernels::Threads threads);
+                           const BlockWeights<T>& d_w, const BlockScratch<T>& scratch,
+                           const BlockContext<T>& context);
 
 }  // namespace sinew::model

@@ -27,10 +27,17 @@ class Decoder {
 
  private:
   struct Cache {
-    std::vector<T> keys;  // [max_time, C]
+    std::vector<T> keys;  // [max_time, K d]
     std::vector<T> values;
   };
   void layer(std::size_t index);
+  // y = x w + bias, for one row.
+  void multiply(std::int64_t in, std::int64_t out, const std::vector<T>& x, const T* w,
+                const T* bias, std::vector<T>& y);
+  void turn();
+  [[nodiscard]] std::int64_t key_width() const {
+    return config_.key_value_heads() * config_.head_dim();
+  }
   void attend(const Cache& cache);
 
   Config config_;
@@ -40,10 +47,11 @@ class Decoder {
   std::vector<Cache> caches_;  // by layer
   std::vector<T> x_;           // [C] residual stream
   std::vector<T> norm_;        // [C]
-  std::vector<T> qkv_;         // [3 C]
+  std::vector<T> qkv_;         // [C + 2 K d]
   std::vector<T> attention_;   // [C]
   std::vector<T> projected_;   // [C]
-  std::vector<T> hidden_;      // [4 C]
+  std::vector<T> up_;          // [hidden, twice for Llama]
+  std::vector<T> hidden_;      // [hidden]
   std::vector<T> scores_;      // [max_time]
   std::vector<T> logits_;      // [V]
 };

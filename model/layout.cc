@@ -23,13 +23,25 @@ class List {
     return add(std::move(name), std::move(shape), OverTensor::kReplicated, slice);
   }
 
-  // Cut along one logical dimension.
-  Parameter& sharded(std::string name, std::vector<std::int64_t> shape, Slice slice) {
-    const Part part = partition(slice.size, tensor_.world, tensor_.rank);
+  // Of a norm: sequence parallelism shows each tensor rank its own rows only.
+  Parameter& norm(std::string name, std::int64_t channels) {
+    Parameter& parameter = replicated(std::move(name), {channels});
+    parameter.layout.partial = tensor_.sequence_parallel && tensor_.world > 1;
+    return parameter;
+  }
+
+  // Cut along one logical dimension, each slice on `copies` neighbouring ranks.
+  Parameter& sharded(std::string name, std::vector<std::int64_t> shape, Slice slice,
+                     int copies = 1) {
+    const Part part = partition(slice.size, tensor_.world / copies, tensor_.rank / copies);
     slice.begin = part.offset;
     slice.end = part.offset + part.count;
-    return add(std::move(name), std::move(shape), OverTensor::kSharded, slice);
+    Parameter& parameter = add(std::move(name), std::move(shape), OverTensor::kSharded, slice);
+    parameter.layout.copies = copies;
+    return parameter;
   }
+
+  [[nodiscard]] int tensor_world() const { return tensor_.world; }
 
   // The next parameter's number in the whole model.
   void seek(int index) { index_ = index; }
@@ -72,30 +84,76 @@ class List {
   FlatLayout flat_;
 };
 
-constexpr int kTables = 2;  // before the layers in the model's order
-constexpr int kLayerParameters = 12;
+double projection_std(const Config& config) {
+  return kInitStd / std::sqrt(2.0 * static_cast<double>(config.layers));
+}
 
-void add_layer(List& list, const Config& config, std::int64_t layer) {
+// Matrices [in, out]; twelve parameters.
+void add_gpt2_layer(List& list, const Config& config, std::int64_t layer) {
   const std::int64_t c = config.channels;
   const std::string h = "h." + std::to_string(layer) + ".";
-  const double projection_std = kInitStd / std::sqrt(2.0 * static_cast<double>(config.layers));
-  list.replicated(h + "ln_1.weight", {c}).init_value = 1;
-  list.replicated(h + "ln_1.bias", {c});
+  list.norm(h + "ln_1.weight", c).init_value = 1;
+  list.norm(h + "ln_1.bias", c);
   list.sharded(h + "attn.c_attn.weight", {c, 3 * c}, {c, 3, c, 1, 0, 0});
   list.sharded(h + "attn.c_attn.bias", {3 * c}, {1, 3, c, 1, 0, 0});
-  list.sharded(h + "attn.c_proj.weight", {c, c}, {1, 1, c, c, 0, 0}).init_std = projection_std;
+  list.sharded(h + "attn.c_proj.weight", {c, c}, {1, 1, c, c, 0, 0}).init_std =
+      projection_std(config);
   list.replicated(h + "attn.c_proj.bias", {c});
-  list.replicated(h + "ln_2.weight", {c}).init_value = 1;
-  list.replicated(h + "ln_2.bias", {c});
+  list.norm(h + "ln_2.weight", c).init_value = 1;
+  list.norm(h + "ln_2.bias", c);
   list.sharded(h + "mlp.c_fc.weight", {c, 4 * c}, {c, 1, 4 * c, 1, 0, 0});
   list.sharded(h + "mlp.c_fc.bias", {4 * c}, {1, 1, 4 * c, 1, 0, 0});
   list.sharded(h + "mlp.c_proj.weight", {4 * c, c}, {1, 1, 4 * c, c, 0, 0}).init_std =
-      projection_std;
+      projection_std(config);
   list.replicated(h + "mlp.c_proj.bias", {c});
+}
+
+// Matrices [out, in]; nine parameters. Query, key and value matrices follow each other, so that a
+// rank's slices are one matrix to multiply by; so do gate and up.
+void add_llama_layer(List& list, const Config& config, std::int64_t layer) {
+  const std::int64_t c = config.channels;
+  const std::int64_t x = config.hidden_units();
+  const std::int64_t d = config.head_dim();
+  const std::int64_t kv = config.key_value_heads();
+  const int copies = key_value_copies(config, list.tensor_world());
+  const std::string h = "model.layers." + std::to_string(layer) + ".";
+  list.norm(h + "input_layernorm.weight", c).init_value = 1;
+  list.sharded(h + "self_attn.q_proj.weight", {c, c}, {1, 1, config.heads, d * c, 0, 0});
+  list.sharded(h + "self_attn.k_proj.weight", {kv * d, c}, {1, 1, kv, d * c, 0, 0}, copies);
+  list.sharded(h + "self_attn.v_proj.weight", {kv * d, c}, {1, 1, kv, d * c, 0, 0}, copies);
+  list.sharded(h + "self_attn.o_proj.weight", {c, c}, {c, 1, c, 1, 0, 0}).init_std =
+      projection_std(config);
+  list.norm(h + "post_attention_layernorm.weight", c).init_value = 1;
+  list.sharded(h + "mlp.gate_proj.weight", {x, c}, {1, 1, x, c, 0, 0});
+  list.sharded(h + "mlp.up_proj.weight", {x, c}, {1, 1, x, c, 0, 0});
+  list.sharded(h + "mlp.down_proj.weight", {c, x}, {c, 1, x, 1, 0, 0}).init_std =
+      projection_std(config);
+}
+
+void add_layer(List& list, const Config& config, std::int64_t layer) {
+  if (config.is_llama()) {
+    add_llama_layer(list, config, layer);
+  } else {
+    add_gpt2_layer(list, config, layer);
+  }
   list.close_unit(static_cast<int>(layer));
 }
 
+// The first of a layer's numbers in the model's order, after the tables and the layers before it.
+int layer_index(const Config& config, std::int64_t layer) {
+  return config.is_llama() ? 1 + 9 * static_cast<int>(layer) : 2 + 12 * static_cast<int>(layer);
+}
+
 }  // namespace
+
+EndNames end_names(const Config& config) {
+  if (config.is_llama()) {
+    return {"model.embed_tokens.weight", nullptr, "model.norm.weight", nullptr,
+            config.tied ? "model.embed_tokens.weight" : "lm_head.weight"};
+  }
+  return {"wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias",
+          config.tied ? "wte.weight" : "lm_head.weight"};
+}
 
 StageShape stage_shape(const Config& config, int stages, int stage) {
   const Part part = partition(config.layers, stages, stage);
@@ -105,30 +163,43 @@ StageShape stage_shape(const Config& config, int stages, int stage) {
 FlatLayout flat_layout(const Config& config, const std::vector<StageShape>& stages,
                        TensorRank tensor, std::int64_t multiple) {
   List list(tensor, multiple);
-  const auto token_table = [&](bool second_copy) {
+  const EndNames names = end_names(config);
+  const auto table = [&](const char* name) -> Parameter& {
+    return list.sharded(name, {config.vocabulary, config.channels},
+                        {1, 1, config.vocabulary, config.channels, 0, 0});
+  };
+  const auto tied_table = [&](bool second_copy) {
     list.seek(0);
-    Parameter& table = list.sharded("wte.weight", {config.vocabulary, config.channels},
-                                    {1, 1, config.vocabulary, config.channels, 0, 0});
-    table.layout.tied = true;
-    table.second_copy = second_copy;
+    Parameter& parameter = table(names.table);
+    parameter.layout.tied = config.tied;
+    parameter.second_copy = second_copy;
     list.close_unit();
   };
   bool has_table = false;
   for (const StageShape& stage : stages) {
     if (stage.has_embedding) {
-      token_table(false);
+      tied_table(false);
       has_table = true;
-      list.replicated("wpe.weight", {config.max_time, config.channels});
-      list.close_unit();
+      if (names.positions != nullptr) {
+        list.replicated(names.positions, {config.max_time, config.channels});
+        list.close_unit();
+      }
     }
-    list.seek(kTables + static_cast<int>(stage.first_layer) * kLayerParameters);
+    list.seek(layer_index(config, stage.first_layer));
     for (std::int64_t i = 0; i < stage.layers; ++i) add_layer(list, config, stage.first_layer + i);
     if (!stage.has_head) continue;
-    list.seek(kTables + static_cast<int>(config.layers) * kLayerParameters);
-    list.replicated("ln_f.weight", {config.channels}).init_value = 1;
-    list.replicated("ln_f.bias", {config.channels});
+    list.seek(layer_index(config, config.layers));
+    Parameter& norm = list.norm(names.norm_weight, config.channels);
+    norm.init_value = 1;
+    norm.final_norm = true;
+    if (names.norm_bias != nullptr) list.norm(names.norm_bias, config.channels);
     list.close_unit();
-    if (!has_table) token_table(true);
+    if (!config.tied) {
+      table(names.head);
+      list.close_unit();
+    } else if (!has_table) {
+      tied_table(true);
+    }
   }
   return list.take();
 }

@@ -66,11 +66,17 @@ enum class OverTensor : std::uint8_t {
 struct Layout {
   OverTensor tensor = OverTensor::kReplicated;
   bool tied = false;
+  // kReplicated: each tensor rank finds the gradient of its own rows only; the sum over them is the
+  // gradient (norms under sequence parallelism).
+  bool partial = false;
+  // kSharded: this many neighbouring tensor ranks hold the same slice, and each finds its own
+  // queries' part of the gradient (fewer key/value heads than tensor ranks).
+  int copies = 1;
 };
 
 // One parameter as this rank holds it.
 struct Parameter {
-  std::string name;                 // Hugging Face's GPT-2 name
+  std::string name;                 // Hugging Face's
   std::vector<std::int64_t> shape;  // logical
   int index = 0;  // position in the whole model's list; the order of every sum over parameters
   Layout layout;
@@ -79,6 +85,7 @@ struct Parameter {
   bool decay = false;       // weight decay: tensors of two or more dimensions
   double init_std = 0;      // normal with this deviation; 0: constant init_value
   double init_value = 0;
+  bool final_norm = false;  // of those the last stage begins its end with
   bool second_copy =
       false;  // the last stage's copy of a tied parameter: its gradient counts elsewhere
 };
@@ -98,7 +105,9 @@ void for_each_run_within(const Parameter& p, std::int64_t begin, std::int64_t en
 // Whether the rank at these coordinates is the one, among the ranks that differ along tensor and
 // pipeline axes, that stands for its slice: what counts in a norm, what is written to a checkpoint.
 [[nodiscard]] inline bool holds_for_all(const Parameter& p, const sched::PerAxis& coordinates) {
-  return !p.second_copy && (p.layout.tensor == OverTensor::kSharded || coordinates.tp == 0);
+  if (p.second_copy) return false;
+  if (p.layout.tensor == OverTensor::kReplicated) return coordinates.tp == 0;
+  return coordinates.tp % p.layout.copies == 0;
 }
 
 // A range of whole layers, and the ends that this stage holds.
@@ -116,7 +125,23 @@ struct StageShape {
 struct TensorRank {
   int rank = 0;
   int world = 1;
+  bool sequence_parallel = false;
 };
+
+// Hugging Face's names of the parameters at the two ends; null where the family has none.
+struct EndNames {
+  const char* table;
+  const char* positions;
+  const char* norm_weight;
+  const char* norm_bias;
+  const char* head;  // the table's own where it is tied
+};
+[[nodiscard]] EndNames end_names(const Config& config);
+
+// Tensor ranks that hold the same key/value head.
+[[nodiscard]] inline int key_value_copies(const Config& config, int tensor_world) {
+  return std::max(1, tensor_world / static_cast<int>(config.key_value_heads()));
+}
 
 // Part of the flat buffers that data parallelism cuts by itself: each table, one layer, the final
 // norm, a second copy of a tied table (cut as the first one is). Units are the same whatever the

@@ -69,11 +69,53 @@ std::vector<TrainOptions> enumerate_layouts(const TrainOptions& base, int world,
   return layouts;
 }
 
+namespace {
+
+// The ways to share sequences within one split.
+std::vector<TrainOptions> sequence_variants(const TrainOptions& split) {
+  std::vector<TrainOptions> variants;
+  for (const bool sequence_parallel : {false, true}) {
+    if (sequence_parallel && split.tp == 1) continue;
+    for (const char* mode : {"zigzag", "contiguous", "striped", "ulysses"}) {
+      TrainOptions options = split;
+      options.sequence_parallel = sequence_parallel;
+      options.cp_mode = mode;
+      if (sequence_parallel || split.cp > 1) variants.push_back(options);
+      if (split.cp == 1) break;  // without context parallelism all modes are one
+    }
+  }
+  return variants;
+}
+
+}  // namespace
+
+std::vector<TrainOptions> enumerate_sequence_layouts(const TrainOptions& base, int world) {
+  std::vector<TrainOptions> layouts;
+  for (int tp = 1; tp <= world; ++tp) {
+    for (int cp = 1; tp * cp <= world; ++cp) {
+      for (int pp = 1; tp * cp * pp <= world; ++pp) {
+        if (world % (tp * cp * pp) != 0) continue;
+        TrainOptions split = base;
+        split.tp = tp;
+        split.cp = cp;
+        split.pp = pp;
+        split.dp = world / (tp * cp * pp);
+        for (TrainOptions& options : sequence_variants(split)) {
+          options.zero = cp * split.dp > 1 && layouts.size() % 2 == 1 ? 1 : 0;
+          if (legal(options, world)) layouts.push_back(options);
+        }
+      }
+    }
+  }
+  return layouts;
+}
+
 std::string name_of(const TrainOptions& o) {
   const std::string chunks = o.chunks > 0 ? fmt::format(" v{}", o.chunks) : "";
   const std::string recompute = o.recompute == "none" ? "" : " recompute " + o.recompute;
-  return fmt::format("tp{} pp{} dp{} zero{} {}{} m{}{}", o.tp, o.pp, o.dp, o.zero, o.schedule,
-                     chunks, o.microbatches, recompute);
+  const std::string context = o.cp > 1 ? fmt::format(" cp{} {}", o.cp, o.cp_mode) : "";
+  return fmt::format("tp{}{}{} pp{} dp{} zero{} {}{} m{}{}", o.tp, o.sequence_parallel ? " sp" : "",
+                     context, o.pp, o.dp, o.zero, o.schedule, chunks, o.microbatches, recompute);
 }
 
 Batch make_batch(const TrainPlan& plan, std::uint64_t seed) {

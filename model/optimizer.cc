@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "kernels/elementwise.h"
+#include "model/partial.h"
 #include "sched/base/check.h"
 
 namespace sinew::model {
@@ -33,6 +34,12 @@ Optimizer<T>::Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOpti
   for (const Piece& piece : stage.units().owned()) owned += piece.count;
   first_moment_ = memory.optimizer.allocate<T>(owned);
   second_moment_ = memory.optimizer.allocate<T>(owned);
+}
+
+template <typename T>
+void Optimizer<T>::reduce_gradients() {
+  stage_.finish_gradients(parallel_.tie());
+  sum_partial_gradients<T>(stage_.flat(), stage_.units().owned(), parallel_, stage_.gradients());
 }
 
 // Calls body(parameter, piece) for the part of each parameter that this rank owns, in model order

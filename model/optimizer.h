@@ -51,8 +51,9 @@ class Optimizer {
   Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOptions& options,
             std::vector<std::string> names, kernels::Threads threads, Memory& memory);
 
-  // Tied copies, then data parallelism, as far as Units has not done it during backward.
-  void reduce_gradients() { stage_.finish_gradients(parallel_.tie()); }
+  // Tied copies and data parallelism, as far as Units has not done it during backward, then what
+  // tensor ranks hold in parts.
+  void reduce_gradients();
   // Norm, clip, AdamW with this learning rate, and with ZeRO the weights' all-gather.
   StepReport step(double learning_rate);
 
@@ -60,7 +61,7 @@ class Optimizer {
   [[nodiscard]] const std::vector<Piece>& owned() const { return stage_.units().owned(); }
   // Whether this rank stands for its owned pieces among the ranks of data parallelism.
   [[nodiscard]] bool stands_for_owned() const {
-    return options_.zero != 0 || parallel_.coordinates().dp == 0;
+    return options_.zero != 0 || parallel_.data_rank() == 0;
   }
   [[nodiscard]] T* first_moment() { return first_moment_; }    // by state_begin
   [[nodiscard]] T* second_moment() { return second_moment_; }  // likewise

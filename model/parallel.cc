@@ -1,5 +1,9 @@
 #include "model/parallel.h"
 
+#include <algorithm>
+#include <array>
+#include <vector>
+
 #include "sched/base/check.h"
 
 namespace sinew::model {
@@ -20,12 +24,23 @@ std::unique_ptr<comm::Communicator> split_along(comm::Communicator& world, const
 
 }  // namespace
 
-Parallel::Parallel(comm::Communicator& world, const sched::Grid& grid, PipelineEnds ends)
+Parallel::Parallel(comm::Communicator& world, const sched::Grid& grid, PipelineEnds ends,
+                   int copies)
     : world_(world), grid_(grid), ends_(ends), coordinates_(grid.coordinates_of(world.rank())) {
   CHECK_EQ(world.world(), grid.world());
   tensor_ = split_along(world, grid, sched::Axis::kTp);
   pipeline_ = split_along(world, grid, sched::Axis::kPp);
-  data_ = split_along(world, grid, sched::Axis::kDp);
+  context_ = split_along(world, grid, sched::Axis::kCp);
+  if (data_world() > 1) {
+    constexpr std::array kAxes = {sched::Axis::kCp, sched::Axis::kDp};
+    const std::vector<int> group = grid.group(world.rank(), kAxes);
+    data_ = world.split(*std::min_element(group.begin(), group.end()), data_rank());
+  }
+  if (copies > 1) {
+    sched::PerAxis first = coordinates_;
+    first.tp -= first.tp % copies;
+    copies_ = world.split(grid.rank_of(first), coordinates_.tp);
+  }
   if (ends.first != ends.last) {
     const bool member = first_stage() || last_stage();
     const int color = member ? grid.group(world.rank(), sched::Axis::kPp).front() : -1;

@@ -31,7 +31,8 @@ struct PipelineEnds {
 class Parallel {
  public:
   // Collective over `world`, whose size is grid.world(). `world` must outlive this.
-  Parallel(comm::Communicator& world, const sched::Grid& grid, PipelineEnds ends);
+  // copies: neighbouring tensor ranks that hold the same key/value heads.
+  Parallel(comm::Communicator& world, const sched::Grid& grid, PipelineEnds ends, int copies = 1);
   // Stages in the order of the ranks.
   Parallel(comm::Communicator& world, const sched::Grid& grid)
       : Parallel(world, grid, {0, grid.sizes().pp - 1}) {}
@@ -42,7 +43,16 @@ class Parallel {
   [[nodiscard]] comm::Communicator& world() const { return world_; }
   [[nodiscard]] comm::Communicator* tensor() const { return tensor_.get(); }
   [[nodiscard]] comm::Communicator* pipeline() const { return pipeline_.get(); }
+  [[nodiscard]] comm::Communicator* context() const { return context_.get(); }
+  // Over dp x cp: the ranks that hold the same parameters and see different positions, context rank
+  // by context rank of one replica after the other.
   [[nodiscard]] comm::Communicator* data() const { return data_.get(); }
+  [[nodiscard]] int data_world() const { return grid_.sizes().dp * grid_.sizes().cp; }
+  [[nodiscard]] int data_rank() const {
+    return coordinates_.dp * grid_.sizes().cp + coordinates_.cp;
+  }
+  // The tensor ranks that hold the same key/value heads.
+  [[nodiscard]] comm::Communicator* copies() const { return copies_.get(); }
   // The first and the last stage's ranks where they are two: they share the tied token table.
   [[nodiscard]] comm::Communicator* tie() const { return tie_.get(); }
   [[nodiscard]] bool first_stage() const { return coordinates_.pp == ends_.first; }
@@ -55,7 +65,9 @@ class Parallel {
   sched::PerAxis coordinates_;
   std::unique_ptr<comm::Communicator> tensor_;
   std::unique_ptr<comm::Communicator> pipeline_;
+  std::unique_ptr<comm::Communicator> context_;
   std::unique_ptr<comm::Communicator> data_;
+  std::unique_ptr<comm::Communicator> copies_;
   std::unique_ptr<comm::Communicator> tie_;
 };
 
@@ -78,6 +90,16 @@ void max_over(comm::Communicator* group, T* data, std::int64_t count) {
 }
 // The algorithm of such a sum over an array of this size.
 [[nodiscard]] std::string_view sum_algorithm(std::int64_t array_bytes);
+// own = this rank's `count` elements of the sum of `parts`, [ranks, count], in rank order.
+template <typename T>
+void scatter_sum_over(comm::Communicator* group, const T* parts, T* own, std::int64_t count) {
+  group->reduce_scatter(parts, own, count, dtype_of_v<T>, ReduceOp::kSum, {.algorithm = "direct"});
+}
+// whole: [ranks, count] = every rank's own.
+template <typename T>
+void gather_over(comm::Communicator* group, const T* own, T* whole, std::int64_t count) {
+  group->all_gather(own, whole, count, dtype_of_v<T>);
+}
 // Bytes one rank of `ranks` sends in such a reduction of an array of this size: (N-1) arrays for a
 // short one, 2 (N-1)/N of a long one.
 [[nodiscard]] double sum_sent_bytes(std::int64_t array_bytes, int ranks);

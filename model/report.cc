@@ -74,13 +74,13 @@ template <typename T>
 void add_memory(const TrainPlan& plan, const Stage<T>& stage, const sched::PerAxis& at,
                 const Memory& memory, Rows& rows) {
   const sched::RunShape& run = plan.run;
-  const sched::StaticBytes bytes =
-      sched::static_bytes(stage.count(), run.zero, run.precision, run.sizes.dp, at.dp);
+  const sched::StaticBytes bytes = sched::static_bytes(
+      stage.count(), run.zero, run.precision, run.replicas(), at.dp * run.sizes.cp + at.cp);
   rows.add("parameters", "bytes", bytes.parameters, memory.parameters.size_bytes());
   rows.add("gradients", "bytes", bytes.gradients, memory.gradients.size_bytes());
   rows.add("optimizer state", "bytes", bytes.optimizer, memory.optimizer.size_bytes());
 
-  if (run.zero >= sched::Zero::kGradients && run.sizes.dp > 1) {
+  if (run.zero >= sched::Zero::kGradients && run.replicas() > 1) {
     std::int64_t largest = 0;
     std::int64_t table = 0;
     bool has_norm = false;
@@ -88,11 +88,11 @@ void add_memory(const TrainPlan& plan, const Stage<T>& stage, const sched::PerAx
       const Parameter& first = stage.parameters()[unit.first];
       largest = std::max(largest, unit.count);
       if (first.layout.tied && !first.second_copy) table = unit.count;
-      has_norm = has_norm || (unit.layer < 0 && first.name == "ln_f.weight");
+      has_norm = has_norm || first.final_norm;
     }
     // Where both ends are here the head's share of the tied table is kept beside the embedding's.
     const std::int64_t head_share =
-        has_norm ? table / run.sizes.dp * static_cast<std::int64_t>(sizeof(T)) : 0;
+        has_norm ? table / run.replicas() * static_cast<std::int64_t>(sizeof(T)) : 0;
     rows.add("gathered units", "bytes",
              sched::gathered_bytes(run.zero, largest, 1, run.precision) + head_share,
              memory.gathered.size_bytes());
@@ -115,9 +115,9 @@ double predicted_bubble(const TrainPlan& plan) {
 }
 
 void add_traffic(const TrainPlan& plan, const FlatLayout& flat, const sched::PerAxis& at,
-                 const Measured& measured, Rows& rows) {
+                 std::span<const Piece> owned, const Measured& measured, Rows& rows) {
   const Traffic predicted =
-      predict_traffic(plan.run, plan.schedule, at, flat,
+      predict_traffic(plan.run, plan.schedule, at, flat, owned,
                       static_cast<std::int64_t>(whole_parameters(plan.config).size()));
   for (std::size_t i = 0; i < kGroups; ++i) {
     for (const sched::Pattern pattern : {sched::Pattern::kAllReduce, sched::Pattern::kReduceScatter,
@@ -201,7 +201,7 @@ std::vector<Compared> compare(const TrainPlan& plan, const Stage<T>& stage, Para
   add_memory(plan, stage, at, memory, rows);
   if (measured.steps == 0) return rows.take();
   rows.add("peak live microbatches", "", predicted_peak_live(plan, at.pp), measured.peak_live);
-  add_traffic(plan, stage.flat(), at, measured, rows);
+  add_traffic(plan, stage.flat(), at, stage.units().owned(), measured, rows);
   add_time<T>(plan, parallel, measured, threads, rows);
   return rows.take();
 }

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/cross_entropy.h"
-#include "kernels/embedding.h"
-#include "kernels/layer_norm.h"
+#include "kernels/elementwise.h"
+#include "kernels/rope.h"
 #include "model/linear.h"
 #include "model/parallel.h"
 #include "model/tensor.h"
@@ -26,20 +25,35 @@ StageParts StageParts::one(const Config& config, const StageShape& stage, int mi
 template <typename T>
 Stage<T>::Stage(const Config& config, StageParts parts, TensorRank tensor_rank,
                 comm::Communicator* tensor, BatchShape batch, const Sharding& sharding,
-                kernels::Threads threads, Memory& memory)
+                kernels::Threads threads, Memory& memory, const StageOptions& options)
     : config_(config),
+      names_(end_names(config)),
       parts_(std::move(parts)),
+      options_(options),
+      batch_(batch),
+      pieces_(sched::sequence_pieces(options.context_mode, batch.time,
+                                     options.context == nullptr ? 1 : options.context->world(),
+                                     options.context == nullptr ? 0 : options.context->rank())),
       tensor_rank_(tensor_rank),
       tensor_(tensor),
-      block_shape_(config, batch.batch, batch.time, tensor_rank.world),
+      block_shape_(config, batch.batch,
+                   batch.time / (options.context == nullptr ? 1 : options.context->world()),
+                   tensor_rank),
       threads_(threads),
       units_(flat_layout(config, parts_.stages, tensor_rank, sharding.multiple()), sharding,
              threads, memory.parameters, memory.gradients, memory.gathered),
-      cuts_gradients_(sharding.cuts_gradients()) {
+      weights_now_(sharding.cuts_gradients() || block_shape_.sequence_parallel) {
   CHECK_EQ(static_cast<std::int64_t>(parts_.recompute.size()), config.layers);
   CHECK_LE(batch.time, config.max_time);
-  const std::int64_t rows = block_shape_.rows();
-  const std::int64_t boundary = boundary_count();
+  allocate_layers(memory);
+  attention_ = make_attention<T>(block_shape_.attention_shape(), options.context_mode,
+                                 options.context, memory.workspace);
+  prepare_positions(memory);
+  if (has_head()) allocate_ends(memory);
+}
+
+template <typename T>
+void Stage<T>::allocate_layers(Memory& memory) {
   for (const auto kind :
        {sched::Recompute::kNone, sched::Recompute::kSelective, sched::Recompute::kFull}) {
     auto& layers = free_layers_[static_cast<std::size_t>(kind)];
@@ -47,7 +61,7 @@ Stage<T>::Stage(const Config& config, StageParts parts, TensorRank tensor_rank,
       layers.push_back(BlockSaved<T>::allocate(block_shape_, kind, memory.activations));
   }
   for (std::int64_t i = 0; i < parts_.held.microbatches; ++i)
-    free_outputs_.push_back(memory.activations.allocate<T>(boundary));
+    free_outputs_.push_back(memory.activations.allocate<T>(boundary_count()));
   slots_.resize(static_cast<std::size_t>(parts_.held.microbatches));
   // The buffers of a layer that keeps least serve those that keep more.
   for (const auto kind : {sched::Recompute::kFull, sched::Recompute::kSelective}) {
@@ -55,16 +69,52 @@ Stage<T>::Stage(const Config& config, StageParts parts, TensorRank tensor_rank,
     shared_ = BlockSaved<T>::allocate_shared(block_shape_, kind, memory.workspace);
     break;
   }
-  scratch_ = BlockScratch<T>::allocate(block_shape_, memory.workspace);
-  if (!has_head()) return;
-  vocabulary_slice_ = parameter("wte.weight").slice;
-  norm_ = memory.workspace.allocate<T>(boundary);
-  mean_ = memory.workspace.allocate<T>(rows);
-  rstd_ = memory.workspace.allocate<T>(rows);
+  scratch_ = BlockScratch<T>::allocate(block_shape_, options_.dropout > 0, memory.workspace);
+}
+
+template <typename T>
+void Stage<T>::allocate_ends(Memory& memory) {
+  const std::int64_t rows = block_shape_.rows();
+  const std::int64_t own = block_shape_.own_rows();
+  vocabulary_slice_ = parameter(names_.head).slice;
+  norm_ = memory.workspace.allocate<T>(boundary_count());
+  if (!block_shape_.llama) mean_ = memory.workspace.allocate<T>(own);
+  rstd_ = memory.workspace.allocate<T>(own);
   logits_ = memory.workspace.allocate<T>(rows * logit_columns());
   row_stats_ = memory.workspace.allocate<T>(4 * rows);
-  d_norm_ = memory.workspace.allocate<T>(boundary);
-  d_output_ = memory.workspace.allocate<T>(boundary);
+  d_norm_ = memory.workspace.allocate<T>(boundary_count());
+  d_output_ = memory.workspace.allocate<T>(boundary_count());
+}
+
+// What depends on where in the sequences this rank's rows lie.
+template <typename T>
+void Stage<T>::prepare_positions(Memory& memory) {
+  const std::int64_t time = block_shape_.time;
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(time));
+  for (const sched::SequencePiece& piece : pieces_) {
+    for (std::int64_t i = 0; i < piece.count; ++i)
+      positions[static_cast<std::size_t>(piece.begin + i)] =
+          static_cast<std::int32_t>(piece.first + i * piece.stride);
+  }
+  const std::int64_t own = block_shape_.own_rows();
+  const std::int64_t begin = block_shape_.sequence_parallel ? tensor_rank_.rank * own : 0;
+  for (std::int64_t i = 0; i < own; ++i) {
+    const std::int64_t row = begin + i;
+    const std::int64_t global =
+        row / time * batch_.time + positions[static_cast<std::size_t>(row % time)];
+    const bool follows =
+        !own_rows_.empty() && own_rows_.back().first + own_rows_.back().count == global;
+    if (!follows) own_rows_.push_back({i, 0, global});
+    ++own_rows_.back().count;
+  }
+  if (block_shape_.llama) {
+    const std::int64_t count = time * block_shape_.head_dim / 2;
+    cosine_ = memory.workspace.allocate<T>(count);
+    sine_ = memory.workspace.allocate<T>(count);
+    kernels::rope_table<T>(positions, block_shape_.head_dim, config_.rope_theta, cosine_, sine_);
+  } else if (has_embedding() && options_.context != nullptr) {
+    positions_ = memory.workspace.allocate<T>(time * config_.channels);
+  }
 }
 
 template <typename T>
@@ -140,12 +190,20 @@ std::size_t Stage<T>::unit_of(const Parameter& parameter) const {
 template <typename T>
 BlockWeights<const T> Stage<T>::block_weights(std::size_t chunk, std::size_t layer) const {
   const Unit& unit = flat().units[unit_of(chunk, layer)];
-  return BlockWeights<const T>::at(weights() + unit.begin, flat().parameters, unit.first);
+  return BlockWeights<const T>::at(weights() + unit.begin, flat().parameters, unit.first,
+                                   config_.family);
 }
 
 template <typename T>
 BlockWeights<T> Stage<T>::block_gradients(std::size_t unit) {
-  return BlockWeights<T>::at(units_.gradient(unit), flat().parameters, flat().units[unit].first);
+  return BlockWeights<T>::at(units_.gradient(unit), flat().parameters, flat().units[unit].first,
+                             config_.family);
+}
+
+template <typename T>
+BlockWeights<const T> Stage<T>::use_block(std::size_t unit) {
+  return BlockWeights<const T>::at(units_.use(unit), flat().parameters, flat().units[unit].first,
+                                   config_.family);
 }
 
 template <typename T>
@@ -159,74 +217,129 @@ void Stage<T>::prefetch_after(const Slot& slot, std::size_t layer, bool forward)
 }
 
 template <typename T>
+DropoutMask Stage<T>::mask_of(const Microbatch& microbatch, Mode mode) const {
+  if (options_.dropout == 0 || mode == Mode::kEvaluate) return {};
+  std::vector<GlobalRows> rows = own_rows_;
+  for (GlobalRows& run : rows) run.first += microbatch.first_sequence * batch_.time;
+  return {options_.dropout, options_.seed, step_, std::move(rows)};
+}
+
+template <typename T>
+BlockContext<T> Stage<T>::context_of(const Slot& slot, std::size_t layer,
+                                     const DropoutMask& mask) const {
+  return {.tensor = tensor_,
+          .attention = attention_.get(),
+          .cosine = cosine_,
+          .sine = sine_,
+          .dropout = mask,
+          .layer = parts_.stages[slot.chunk].first_layer + static_cast<std::int64_t>(layer),
+          .threads = threads_};
+}
+
+template <typename T>
 double Stage<T>::forward(int slot_index, const Microbatch& microbatch, T loss_scale, Mode mode) {
   Slot& slot = at(slot_index);
   const StageShape& shape = parts_.stages[slot.chunk];
-  if (shape.has_embedding) embed(slot, microbatch);
+  const DropoutMask mask = mask_of(microbatch, mode);
+  if (shape.has_embedding) embed(slot, microbatch, mask);
   for (std::size_t layer = 0; layer < slot.blocks.size(); ++layer) {
     BlockSaved<T> saved = slot.blocks[layer];
     saved.borrow(shared_, kind_of(slot.chunk, layer));
     T* out = layer + 1 == slot.blocks.size() ? slot.output : slot.blocks[layer + 1].x;
     const std::size_t unit = unit_of(slot.chunk, layer);
-    const auto w =
-        BlockWeights<const T>::at(units_.use(unit), flat().parameters, flat().units[unit].first);
+    const BlockWeights<const T> w = use_block(unit);
     prefetch_after(slot, layer, true);
-    block_forward<T>(block_shape_, w, saved, out, tensor_, threads_);
+    block_forward<T>(block_shape_, w, saved, out, scratch_, context_of(slot, layer, mask));
     units_.release(unit);
   }
   return shape.has_head ? head(slot, microbatch, loss_scale, mode) : 0;
 }
 
+template <typename T>
+kernels::EmbeddingShape Stage<T>::embedding_shape() const {
+  const Slice& slice = parameter(names_.table).slice;
+  return {.batch = block_shape_.batch,
+          .time = block_shape_.time,
+          .channels = block_shape_.channels,
+          .first_row = slice.begin,
+          .rows = slice.end - slice.begin};
+}
+
 // Vocabulary-parallel: ids of other ranks' rows give zeros, the sum over the tensor ranks completes
 // them; the positions enter that sum once.
 template <typename T>
-void Stage<T>::embed(const Slot& slot, const Microbatch& microbatch) {
-  const Parameter& table = parameter("wte.weight");
-  const std::size_t table_unit = unit_of(table);
-  const std::size_t position_unit = unit_of(parameter("wpe.weight"));
-  const T* rows = units_.use(table_unit);
-  const T* positions = units_.use(position_unit);
-  kernels::embedding_forward<T>({.batch = block_shape_.batch,
-                                 .time = block_shape_.time,
-                                 .channels = block_shape_.channels,
-                                 .first_row = table.slice.begin,
-                                 .rows = table.slice.end - table.slice.begin},
-                                microbatch.tokens, rows,
-                                tensor_rank_.rank == 0 ? positions : nullptr, slot.blocks.front().x,
-                                threads_);
-  units_.release(table_unit);
-  units_.release(position_unit);
-  sum_over(tensor_, slot.blocks.front().x, boundary_count());
+void Stage<T>::embed(const Slot& slot, const Microbatch& microbatch, const DropoutMask& mask) {
+  const std::int64_t c = block_shape_.channels;
+  T* x = slot.blocks.front().x;
+  T* parts = block_shape_.sequence_parallel ? scratch_.whole : x;
+  const bool has_positions = names_.positions != nullptr;
+  const T* table = units_.use(unit_of(names_.table));
+  const T* positions = has_positions ? units_.use(unit_of(names_.positions)) : nullptr;
+  const T* rows = positions;
+  if (positions_ != nullptr) {
+    for_each_position([&](std::int64_t local, std::int64_t global) {
+      std::copy_n(positions + global * c, c, positions_ + local * c);
+    });
+    rows = positions_;
+  }
+  kernels::embedding_forward<T>(embedding_shape(), microbatch.tokens, table,
+                                tensor_rank_.rank == 0 ? rows : nullptr, parts, threads_);
+  units_.release(unit_of(names_.table));
+  if (has_positions) units_.release(unit_of(names_.positions));
+  if (block_shape_.sequence_parallel) {
+    scatter_sum_over<T>(tensor_, parts, x, boundary_count());
+  } else {
+    sum_over(tensor_, x, boundary_count());
+  }
+  if (mask.active())
+    mask.at(DropoutMask::kEmbeddingStream).apply(static_cast<const T*>(x), x, c, threads_);
 }
 
 template <typename T>
 double Stage<T>::head(Slot& slot, const Microbatch& microbatch, T loss_scale, Mode mode) {
-  const std::size_t norm_unit = unit_of(parameter("ln_f.weight"));
-  const std::size_t table_unit = unit_of(parameter("wte.weight"));
+  const std::size_t norm_unit = unit_of(names_.norm_weight);
+  const std::size_t table_unit = unit_of(names_.head);
   const T* norm = units_.use(norm_unit);
   const T* table = units_.use(table_unit);
-  const double loss = head_forward(slot, microbatch, norm, table);
+  const T* normed = head_forward(slot, norm, table);
+  const double loss = loss_of(microbatch);
   if (mode == Mode::kTrain) {
-    head_backward(slot, microbatch, loss_scale, norm, table);
+    head_backward(slot, microbatch, loss_scale, norm, table, normed);
     units_.gradient_done(norm_unit, microbatch.last);
-    units_.head_gradient_done(table_unit);
+    if (config_.tied) {
+      units_.head_gradient_done(table_unit);
+    } else {
+      units_.gradient_done(table_unit, microbatch.last);
+    }
   }
   units_.release(norm_unit);
   units_.release(table_unit);
   return loss;
 }
 
-// norm: weight, then bias.
 template <typename T>
-double Stage<T>::head_forward(const Slot& slot, const Microbatch& microbatch, const T* norm,
-                              const T* table) {
-  const std::int64_t rows = block_shape_.rows();
-  const std::int64_t c = block_shape_.channels;
-  kernels::layer_norm_forward<T>({rows, c}, slot.output, norm, norm + c,
-                                 static_cast<T>(kNormEpsilon), norm_, mean_, rstd_, threads_);
-  // logits = norm table^T: the form of an input gradient with W = table^T seen as [C, columns].
-  linear_backward_input<T>({rows, logit_columns(), c}, norm_, table, logits_, threads_);
+NormWeights<const T> Stage<T>::final_norm(const T* norm) const {
+  return {norm, names_.norm_bias == nullptr ? nullptr : norm + block_shape_.channels};
+}
 
+template <typename T>
+const T* Stage<T>::head_forward(const Slot& slot, const T* norm, const T* table) {
+  const std::int64_t c = block_shape_.channels;
+  norm_forward<T>({block_shape_.own_rows(), c}, slot.output, final_norm(norm), config_.norm_epsilon,
+                  norm_, {mean_, rstd_}, threads_);
+  const T* normed = norm_;
+  if (block_shape_.sequence_parallel) {
+    gather_over<T>(tensor_, norm_, scratch_.whole, boundary_count());
+    normed = scratch_.whole;
+  }
+  linear_forward<T>({block_shape_.rows(), c, logit_columns(), true}, normed, table, logits_,
+                    threads_);
+  return normed;
+}
+
+template <typename T>
+double Stage<T>::loss_of(const Microbatch& microbatch) {
+  const std::int64_t rows = block_shape_.rows();
   T* row_max = row_stats_;
   T* sum_exp = row_stats_ + rows;
   T* target_logit = sum_exp + rows;
@@ -246,21 +359,26 @@ double Stage<T>::head_forward(const Slot& slot, const Microbatch& microbatch, co
 
 template <typename T>
 void Stage<T>::head_backward(Slot& slot, const Microbatch& microbatch, T loss_scale, const T* norm,
-                             const T* table) {
+                             const T* table, const T* normed) {
   const std::int64_t rows = block_shape_.rows();
   const std::int64_t c = block_shape_.channels;
-  const LinearShape shape{rows, logit_columns(), c};
-  const T* row_max = row_stats_;
-  const T* sum_exp = row_stats_ + rows;
-  kernels::cross_entropy_backward<T>(entropy_shape(), logits_, microbatch.targets, row_max, sum_exp,
-                                     loss_scale, threads_);
-  T* d_table = units_.head_gradient(unit_of(parameter("wte.weight")));
-  T* d_norm = units_.gradient(unit_of(parameter("ln_f.weight")));
-  linear_forward<T>(shape, logits_, table, d_norm_, threads_);
-  linear_backward_weight<T>(shape, logits_, norm_, d_table, threads_);
-  sum_over(tensor_, d_norm_, rows * c);
-  kernels::layer_norm_backward<T>({rows, c}, d_norm_, slot.output, norm, mean_, rstd_,
-                                  kernels::Write::kAssign, d_output_, d_norm, d_norm + c, threads_);
+  const LinearShape shape{rows, c, logit_columns(), true};
+  kernels::cross_entropy_backward<T>(entropy_shape(), logits_, microbatch.targets, row_stats_,
+                                     row_stats_ + rows, loss_scale, threads_);
+  const std::size_t table_unit = unit_of(names_.head);
+  T* d_table = config_.tied ? units_.head_gradient(table_unit) : units_.gradient(table_unit);
+  T* d_norm = units_.gradient(unit_of(names_.norm_weight));
+  linear_backward_weight<T>(shape, normed, logits_, d_table, threads_);
+  T* parts = block_shape_.sequence_parallel ? scratch_.whole : d_norm_;
+  linear_backward_input<T>(shape, logits_, table, parts, threads_);
+  if (block_shape_.sequence_parallel) {
+    scatter_sum_over<T>(tensor_, parts, d_norm_, boundary_count());
+  } else {
+    sum_over(tensor_, d_norm_, boundary_count());
+  }
+  norm_backward<T>({block_shape_.own_rows(), c}, d_norm_, slot.output, final_norm(norm),
+                   {mean_, rstd_}, kernels::Write::kAssign, d_output_,
+                   {d_norm, names_.norm_bias == nullptr ? nullptr : d_norm + c}, threads_);
   std::swap(slot.output, d_output_);
 }
 
@@ -275,30 +393,31 @@ kernels::CrossEntropyShape Stage<T>::entropy_shape() const {
 template <typename T>
 void Stage<T>::backward(int slot_index, const Microbatch& microbatch, Weights weights) {
   Slot& slot = at(slot_index);
-  if (cuts_gradients_) weights = Weights::kNow;
+  const DropoutMask mask = mask_of(microbatch, Mode::kTrain);
+  if (weights_now_) weights = Weights::kNow;
   for (std::size_t layer = slot.blocks.size(); layer-- > 0;)
-    block_backward(slot, layer, microbatch, weights);
-  if (weights == Weights::kNow) embedding_backward(slot, microbatch);
+    block_backward(slot, layer, microbatch, mask, weights);
+  if (weights == Weights::kNow) embedding_backward(slot, microbatch, mask);
 }
 
 template <typename T>
 void Stage<T>::block_backward(Slot& slot, std::size_t layer, const Microbatch& microbatch,
-                              Weights weights) {
+                              const DropoutMask& mask, Weights weights) {
   const sched::Recompute kind = kind_of(slot.chunk, layer);
   const std::size_t unit = unit_of(slot.chunk, layer);
-  const auto w =
-      BlockWeights<const T>::at(units_.use(unit), flat().parameters, flat().units[unit].first);
+  const BlockWeights<const T> w = use_block(unit);
   prefetch_after(slot, layer, false);
   const BlockWeights<T> d_w = block_gradients(unit);
+  const BlockContext<T> context = context_of(slot, layer, mask);
   const T* d_out = output_gradient(slot, layer);
   BlockSaved<T> saved = slot.blocks[layer];
   saved.borrow(shared_, kind);
   if (kind == sched::Recompute::kFull)
-    block_forward<T>(block_shape_, w, saved, scratch_.d_x, tensor_, threads_);
+    block_forward<T>(block_shape_, w, saved, scratch_.d_x, scratch_, context);
   if (kind == sched::Recompute::kSelective) block_recompute<T>(block_shape_, w, saved, threads_);
-  block_backward_input<T>(block_shape_, w, saved, d_w, scratch_, d_out, tensor_, threads_);
+  block_backward_input<T>(block_shape_, w, saved, d_w, scratch_, d_out, context);
   if (weights == Weights::kNow || kind != sched::Recompute::kNone)
-    block_backward_weight<T>(block_shape_, saved, d_out, d_w, threads_);
+    block_backward_weight<T>(block_shape_, saved, d_out, d_w, scratch_, context);
   // Buffers were traded: each goes back to where it was borrowed from.
   slot.blocks[layer].x = saved.x;
   if (kind == sched::Recompute::kFull) {
@@ -312,40 +431,52 @@ void Stage<T>::block_backward(Slot& slot, std::size_t layer, const Microbatch& m
 
 template <typename T>
 void Stage<T>::backward_weights(int slot_index, const Microbatch& microbatch) {
-  if (cuts_gradients_) return;
+  if (weights_now_) return;
   Slot& slot = at(slot_index);
+  const DropoutMask mask = mask_of(microbatch, Mode::kTrain);
   for (std::size_t layer = slot.blocks.size(); layer-- > 0;) {
     const std::size_t unit = unit_of(slot.chunk, layer);
     if (kind_of(slot.chunk, layer) == sched::Recompute::kNone)
       block_backward_weight<T>(block_shape_, slot.blocks[layer], output_gradient(slot, layer),
-                               block_gradients(unit), threads_);
+                               block_gradients(unit), scratch_, context_of(slot, layer, mask));
     units_.gradient_done(unit, microbatch.last);
     units_.progress();
   }
-  embedding_backward(slot, microbatch);
+  embedding_backward(slot, microbatch, mask);
 }
 
 template <typename T>
-void Stage<T>::embedding_backward(const Slot& slot, const Microbatch& microbatch) {
+void Stage<T>::embedding_backward(const Slot& slot, const Microbatch& microbatch,
+                                  const DropoutMask& mask) {
   if (!parts_.stages[slot.chunk].has_embedding) return;
-  const Parameter& table = parameter("wte.weight");
-  const std::size_t table_unit = unit_of(table);
-  const std::size_t position_unit = unit_of(parameter("wpe.weight"));
-  kernels::embedding_backward<T>({.batch = block_shape_.batch,
-                                  .time = block_shape_.time,
-                                  .channels = block_shape_.channels,
-                                  .first_row = table.slice.begin,
-                                  .rows = table.slice.end - table.slice.begin},
-                                 microbatch.tokens, slot.blocks.front().x,
-                                 units_.gradient(table_unit), units_.gradient(position_unit),
-                                 threads_);
-  units_.gradient_done(table_unit, microbatch.last);
-  units_.gradient_done(position_unit, microbatch.last);
+  const std::int64_t c = block_shape_.channels;
+  const T* d = slot.blocks.front().x;
+  if (mask.active()) {
+    mask.at(DropoutMask::kEmbeddingStream).apply(d, scratch_.d_branch, c, threads_);
+    d = scratch_.d_branch;
+  }
+  if (block_shape_.sequence_parallel) {
+    gather_over<T>(tensor_, d, scratch_.whole, boundary_count());
+    d = scratch_.whole;
+  }
+  const bool has_positions = names_.positions != nullptr;
+  T* d_table = units_.gradient(unit_of(names_.table));
+  T* d_positions = has_positions ? units_.gradient(unit_of(names_.positions)) : nullptr;
+  if (positions_ != nullptr) std::fill_n(positions_, block_shape_.time * c, T{0});
+  kernels::embedding_backward<T>(embedding_shape(), microbatch.tokens, d, d_table,
+                                 positions_ != nullptr ? positions_ : d_positions, threads_);
+  if (positions_ != nullptr) {
+    for_each_position([&](std::int64_t local, std::int64_t global) {
+      kernels::add<T>(d_positions + global * c, positions_ + local * c, c, {});
+    });
+  }
+  units_.gradient_done(unit_of(names_.table), microbatch.last);
+  if (has_positions) units_.gradient_done(unit_of(names_.positions), microbatch.last);
 }
 
 template <typename T>
 std::uint64_t Stage<T>::tied_fingerprint() const {
-  const Parameter& table = parameter("wte.weight");
+  const Parameter& table = parameter(names_.table);
   const Piece held =
       units_.held()[unit_of(table)].within(table.offset, table.offset + table.slice.local_count());
   if (held.count <= 0) return 0;

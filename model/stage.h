@@ -14,32 +14,48 @@
 // gradients are then found in backward as well, whether the schedule splits it or not: what they
 // multiply exists only there. So do all layers where gradients are cut over data parallelism: a
 // unit's working buffer serves one microbatch at a time.
+// Under sequence parallelism, too, all weights' gradients are found in backward. Under context
+// parallelism a rank's tokens, targets and activations are those of its positions
+// (sched/plan/context.h) in their increasing order.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+#include "kernels/cross_entropy.h"
+#include "kernels/embedding.h"
 
 #include "kernels/cross_entropy.h"
 #include "model/arena.h"
 #include "model/block.h"
 #include "model/config.h"
 #include "model/layout.h"
+#include "model/norm.h"
 #include "model/units.h"
 #include "sched/plan/held.h"
 
 namespace sinew::model {
 
-// One microbatch: [B, T] row-major. targets[i] == -1: no loss at this position.
+// One microbatch: [B, positions of this rank] row-major. targets[i] == -1: no loss there.
 struct Microbatch {
   const std::int32_t* tokens = nullptr;
   const std::int32_t* targets = nullptr;
-  bool last = false;  // of the step
+  bool last = false;                // of the step
+  std::int64_t first_sequence = 0;  // its number in the step's whole batch; dropout draws by it
 };
 
 struct BatchShape {
   std::int64_t batch = 1;
-  std::int64_t time = 1;
+  std::int64_t time = 1;  // of whole sequences
+};
+
+struct StageOptions {
+  comm::Communicator* context = nullptr;  // null: this rank holds whole sequences
+  sched::ContextMode context_mode = sched::ContextMode::kZigzag;
+  double dropout = 0;
+  std::uint64_t seed = 0;  // of dropout
 };
 
 // The arenas a rank's memory is counted in.
@@ -66,7 +82,8 @@ template <typename T>
 class Stage {
  public:
   Stage(const Config& config, StageParts parts, TensorRank tensor_rank, comm::Communicator* tensor,
-        BatchShape batch, const Sharding& sharding, kernels::Threads threads, Memory& memory);
+        BatchShape batch, const Sharding& sharding, kernels::Threads threads, Memory& memory,
+        const StageOptions& options = {});
 
   // A parameter of the two ends, by its name; those of one of the rank's layers. For a stage whose
   // weights are not cut.
@@ -89,17 +106,19 @@ class Stage {
   [[nodiscard]] bool has_embedding() const { return parts_.stages.front().has_embedding; }
   [[nodiscard]] bool has_head() const { return parts_.stages.back().has_head; }
   [[nodiscard]] std::int64_t boundary_count() const {
-    return block_shape_.rows() * block_shape_.channels;
+    return block_shape_.own_rows() * block_shape_.channels;
   }
 
   void zero_gradients() { units_.zero_gradients(); }
+  // Of the run: what dropout draws by.
+  void set_step(std::int64_t step) { step_ = step; }
 
   // A free slot for a microbatch on a chunk, until it is closed.
   [[nodiscard]] int open(std::size_t chunk);
   void close(int slot);
-  // The microbatch's input to the chunk and the chunk's output, [rows, C]; after backward the
-  // gradients of the two. The caller may trade the buffer for another of boundary_count() elements:
-  // what was received moves in without a copy.
+  // The microbatch's input to the chunk and the chunk's output, [own rows, C] (block.h); after
+  // backward the gradients of the two. The caller may trade the buffer for another of
+  // boundary_count() elements: what was received moves in without a copy.
   [[nodiscard]] T*& input(int slot) { return at(slot).blocks.front().x; }
   [[nodiscard]] T*& output(int slot) { return at(slot).output; }
 
@@ -140,36 +159,68 @@ class Stage {
   [[nodiscard]] std::size_t unit_of(std::size_t chunk, std::size_t layer) const;
   [[nodiscard]] std::size_t unit_of(const Parameter& parameter) const;
   [[nodiscard]] const Parameter& parameter(const char* name) const;
+  [[nodiscard]] std::size_t unit_of(const char* name) const { return unit_of(parameter(name)); }
+  [[nodiscard]] BlockWeights<const T> use_block(std::size_t unit);
   [[nodiscard]] BlockWeights<T> block_gradients(std::size_t unit);
-  void embed(const Slot& slot, const Microbatch& microbatch);
+  void allocate_layers(Memory& memory);
+  void allocate_ends(Memory& memory);
+  void prepare_positions(Memory& memory);
+  [[nodiscard]] DropoutMask mask_of(const Microbatch& microbatch, Mode mode) const;
+  [[nodiscard]] BlockContext<T> context_of(const Slot& slot, std::size_t layer,
+                                           const DropoutMask& mask) const;
+  [[nodiscard]] kernels::EmbeddingShape embedding_shape() const;
+  void embed(const Slot& slot, const Microbatch& microbatch, const DropoutMask& mask);
   double head(Slot& slot, const Microbatch& microbatch, T loss_scale, Mode mode);
-  double head_forward(const Slot& slot, const Microbatch& microbatch, const T* norm,
-                      const T* table);
+  // norm: weight, then the bias that GPT-2 has. The normed rows, all of them, which the logits are
+  // made of.
+  [[nodiscard]] NormWeights<const T> final_norm(const T* norm) const;
+  const T* head_forward(const Slot& slot, const T* norm, const T* table);
+  double loss_of(const Microbatch& microbatch);
   void head_backward(Slot& slot, const Microbatch& microbatch, T loss_scale, const T* norm,
-                     const T* table);
+                     const T* table, const T* normed);
   [[nodiscard]] kernels::CrossEntropyShape entropy_shape() const;
+  // Calls body(local position, position in the sequence).
+  template <typename Body>
+  void for_each_position(Body&& body) const {
+    for (const sched::SequencePiece& piece : pieces_) {
+      for (std::int64_t i = 0; i < piece.count; ++i)
+        body(piece.begin + i, piece.first + i * piece.stride);
+    }
+  }
   // What to prefetch while a layer is computed: the next unit in this direction, if any.
   void prefetch_after(const Slot& slot, std::size_t layer, bool forward);
-  void block_backward(Slot& slot, std::size_t layer, const Microbatch& microbatch, Weights weights);
-  void embedding_backward(const Slot& slot, const Microbatch& microbatch);
+  void block_backward(Slot& slot, std::size_t layer, const Microbatch& microbatch,
+                      const DropoutMask& mask, Weights weights);
+  void embedding_backward(const Slot& slot, const Microbatch& microbatch, const DropoutMask& mask);
   // The gradient of a layer's output.
   [[nodiscard]] static const T* output_gradient(const Slot& slot, std::size_t layer) {
     return layer + 1 == slot.blocks.size() ? slot.output : slot.blocks[layer + 1].x;
   }
 
   Config config_;
+  EndNames names_;
   StageParts parts_;
+  StageOptions options_;
+  BatchShape batch_;
+  std::vector<sched::SequencePiece> pieces_;
   TensorRank tensor_rank_;
   comm::Communicator* tensor_;
   BlockShape block_shape_;
   kernels::Threads threads_;
   Units<T> units_;
-  bool cuts_gradients_;
+  bool weights_now_;  // whether backward leaves nothing to backward_weights()
   std::vector<Slot> slots_;
   std::array<std::vector<BlockSaved<T>>, sched::kRecomputeKinds> free_layers_;  // by Recompute
   std::vector<T*> free_outputs_;
   BlockSaved<T> shared_{};  // what layers under recomputation do not keep
   BlockScratch<T> scratch_;
+  std::unique_ptr<Attention<T>> attention_;
+  std::int64_t step_ = 0;
+  std::vector<GlobalRows> own_rows_;  // of a microbatch that begins with sequence 0
+  T* cosine_ = nullptr;               // Llama: [positions of this rank, head_dim / 2]
+  T* sine_ = nullptr;
+  T* positions_ = nullptr;  // GPT-2 under context parallelism: rows of the position table, then of
+                            // their gradients
 
   // Last stage only.
   Slice vocabulary_slice_;

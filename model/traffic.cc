@@ -9,8 +9,8 @@ namespace {
 
 using sched::Pattern;
 
-constexpr std::array<std::string_view, kGroups> kNames = {"tensor", "pipeline", "tied table",
-                                                          "data"};
+constexpr std::array<std::string_view, kGroups> kNames = {
+    "tensor", "context", "pipeline", "tied table", "data", "key/value copies"};
 
 constexpr std::array kCounted = {
     std::pair{sched::Collective::kAllReduce, Pattern::kAllReduce},
@@ -22,6 +22,10 @@ const comm::Communicator* communicator_of(const Parallel& parallel, Group group)
   switch (group) {
     case Group::kTensor:
       return parallel.tensor();
+    case Group::kContext:
+      return parallel.context();
+    case Group::kCopies:
+      return parallel.copies();
     case Group::kPipeline:
       return parallel.pipeline();
     case Group::kTie:
@@ -38,7 +42,9 @@ Amount amount_of(const comm::Counter& counter, int sign) {
 }
 
 Group group_of(const sched::Traffic& traffic) {
+  if (traffic.what == sched::kCopiesGradients) return Group::kCopies;
   if (traffic.axis == sched::Axis::kTp) return Group::kTensor;
+  if (traffic.axis == sched::Axis::kCp) return Group::kContext;
   if (traffic.axis == sched::Axis::kDp) return Group::kData;
   return traffic.pattern == Pattern::kMessage ? Group::kPipeline : Group::kTie;
 }
@@ -88,18 +94,18 @@ void Traffic::add_counters(const Parallel& parallel, int sign) {
 namespace {
 
 bool has_both_ends(const FlatLayout& flat) {
-  const auto holds = [&](const char* name) {
-    return std::any_of(flat.parameters.begin(), flat.parameters.end(),
-                       [&](const Parameter& p) { return p.name == name && !p.second_copy; });
+  const auto any = [&](auto&& holds) {
+    return std::any_of(flat.parameters.begin(), flat.parameters.end(), holds);
   };
-  return holds("wte.weight") && holds("ln_f.weight");
+  return any([](const Parameter& p) { return p.layout.tied && !p.second_copy; }) &&
+         any([](const Parameter& p) { return p.final_norm; });
 }
 
 // Calls of a step for one unit over the data ranks.
 void add_unit(const sched::RunShape& run, const FlatLayout& flat, std::size_t index,
               Traffic& traffic) {
   const Unit& unit = flat.units[index];
-  const int ranks = run.sizes.dp;
+  const int ranks = run.replicas();
   const std::int64_t m = run.microbatches;
   const bool tied = flat.parameters[unit.first].layout.tied;
   const std::int64_t ends = tied && has_both_ends(flat) ? 2 : 1;
@@ -131,9 +137,9 @@ void add_unit(const sched::RunShape& run, const FlatLayout& flat, std::size_t in
 // The tied table's gradient between two ends: a rank's piece of it where gradients are cut.
 std::int64_t tie_elements(const sched::RunShape& run, const FlatLayout& flat,
                           std::int64_t elements) {
-  if (run.zero < sched::Zero::kGradients || run.sizes.dp == 1) return elements;
+  if (run.zero < sched::Zero::kGradients || run.replicas() == 1) return elements;
   for (const Unit& unit : flat.units) {
-    if (flat.parameters[unit.first].layout.tied) return unit.count / run.sizes.dp;
+    if (flat.parameters[unit.first].layout.tied) return unit.count / run.replicas();
   }
   return elements;
 }
@@ -142,7 +148,7 @@ std::int64_t tie_elements(const sched::RunShape& run, const FlatLayout& flat,
 
 Traffic predict_traffic(const sched::RunShape& run, const sched::PipeSchedule& schedule,
                         const sched::PerAxis& coordinates, const FlatLayout& flat,
-                        std::int64_t model_parameters) {
+                        std::span<const Piece> owned, std::int64_t model_parameters) {
   Traffic traffic;
   for (const sched::Traffic& t : sched::traffic_of(run, schedule, coordinates.pp, coordinates.tp)) {
     const Group group = group_of(t);
@@ -150,13 +156,18 @@ Traffic predict_traffic(const sched::RunShape& run, const sched::PipeSchedule& s
     if (t.pattern == Pattern::kMessage) {
       const std::int64_t bytes = t.calls * t.elements * t.element_bytes;
       amount += {t.calls, bytes, static_cast<double>(bytes)};
+    } else if (t.what == sched::kNormGradients || t.what == sched::kCopiesGradients) {
+      const auto over = group == Group::kCopies ? PartialOver::kCopies : PartialOver::kTensor;
+      std::int64_t count = 0;
+      for (const Piece& piece : partial_pieces(flat, over, owned)) count += piece.count;
+      if (count > 0) amount += collective(t.pattern, 1, count, t.element_bytes, t.ranks);
     } else if (group != Group::kData) {
       const std::int64_t elements =
           group == Group::kTie ? tie_elements(run, flat, t.elements) : t.elements;
       amount += collective(t.pattern, t.calls, elements, t.element_bytes, t.ranks);
     }
   }
-  for (std::size_t i = 0; i < flat.units.size() && run.sizes.dp > 1; ++i)
+  for (std::size_t i = 0; i < flat.units.size() && run.replicas() > 1; ++i)
     add_unit(run, flat, i, traffic);
   constexpr int kScalarBytes = 8;
   const auto add_sum = [&](Group group, int ranks, std::int64_t elements) {
@@ -166,8 +177,8 @@ Traffic predict_traffic(const sched::RunShape& run, const sched::PipeSchedule& s
   };
   add_sum(Group::kTensor, run.sizes.tp, model_parameters);
   add_sum(Group::kPipeline, run.sizes.pp, model_parameters);
-  if (run.zero != sched::Zero::kNone) add_sum(Group::kData, run.sizes.dp, model_parameters);
-  add_sum(Group::kData, run.sizes.dp, 1);
+  if (run.zero != sched::Zero::kNone) add_sum(Group::kData, run.replicas(), model_parameters);
+  add_sum(Group::kData, run.replicas(), 1);
   return traffic;
 }
 

@@ -5,18 +5,20 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "model/layout.h"
 #include "model/parallel.h"
+#include "model/partial.h"
 #include "sched/plan/run_shape.h"
 #include "sched/plan/volume.h"
 
 namespace sinew::model {
 
 // The groups of Parallel that training steps use.
-enum class Group : std::uint8_t { kTensor, kPipeline, kTie, kData };
-inline constexpr std::size_t kGroups = 4;
+enum class Group : std::uint8_t { kTensor, kContext, kPipeline, kTie, kData, kCopies };
+inline constexpr std::size_t kGroups = 6;
 [[nodiscard]] std::string_view name_of(Group group);
 
 // Sums over calls; for messages, over those this rank sent.
@@ -50,10 +52,11 @@ class Traffic {
 //   uses
 //              no other weights)
 // Where a rank holds both ends of a tied model its table is used twice by a microbatch: under ZeRO
-// 2 and 3 m more reduce-scatters of it, under 3 m more all-gathers.
+// 2 and 3 m more reduce-scatters of it, under 3 m more all-gathers. Partial gradients are summed
+// within `owned`, the pieces of units that this rank updates.
 [[nodiscard]] Traffic predict_traffic(const sched::RunShape& run,
                                       const sched::PipeSchedule& schedule,
                                       const sched::PerAxis& coordinates, const FlatLayout& flat,
-                                      std::int64_t model_parameters);
+                                      std::span<const Piece> owned, std::int64_t model_parameters);
 
 }  // namespace sinew::model

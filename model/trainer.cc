@@ -63,10 +63,16 @@ class TrainerOf final : public Trainer {
         threads_(choose_threads(plan.options.threads, world.world(), pool_)),
         parallel_(world, plan.grid,
                   {.first = plan.schedule.rank_of(0),
-                   .last = plan.schedule.rank_of(plan.schedule.stages() - 1)}),
+                   .last = plan.schedule.rank_of(plan.schedule.stages() - 1)},
+                  key_value_copies(plan.config, plan.options.tp)),
         stage_(plan.config, stage_parts(plan, parallel_.coordinates().pp),
-               {parallel_.coordinates().tp, plan.options.tp}, parallel_.tensor(), plan.microbatch,
-               {.zero = plan.run.zero, .data = parallel_.data()}, threads_, memory_),
+               {parallel_.coordinates().tp, plan.options.tp, plan.run.sequence_parallel},
+               parallel_.tensor(), plan.microbatch,
+               {.zero = plan.run.zero, .data = parallel_.data()}, threads_, memory_,
+               {.context = parallel_.context(),
+                .context_mode = plan.run.context_mode,
+                .dropout = plan.options.dropout,
+                .seed = plan.options.seed}),
         runner_(plan_.schedule, plan_.facts.credits, stage_, parallel_, memory_),
         optimizer_(stage_, parallel_, optimizer_options(plan.options), parameter_names(plan.config),
                    threads_, memory_),
@@ -95,7 +101,7 @@ class TrainerOf final : public Trainer {
       for (std::int64_t i = 0; i < plan_.replica_batch; ++i)
         dataset_->training(first + i, tokens.data() + i * time, targets.data() + i * time);
     });
-    return run_step(tokens, targets, begin);
+    return run_step(std::move(tokens), std::move(targets), begin);
   }
 
   StepMetrics step_on(const std::int32_t* tokens, const std::int32_t* targets) override {
@@ -137,15 +143,36 @@ class TrainerOf final : public Trainer {
             .zero = o.zero};
   }
 
+  // Of this rank's positions.
   std::vector<Microbatch> microbatches(const std::vector<std::int32_t>& tokens,
                                        const std::vector<std::int32_t>& targets) const {
-    const std::int64_t size = plan_.microbatch.batch * plan_.microbatch.time;
+    const std::int64_t size = plan_.microbatch.batch * plan_.microbatch.time / plan_.options.cp;
     std::vector<Microbatch> list;
     for (std::int64_t at = 0; at < static_cast<std::int64_t>(tokens.size()); at += size) {
       const bool last = at + size == static_cast<std::int64_t>(tokens.size());
-      list.push_back({tokens.data() + at, targets.data() + at, last});
+      const std::int64_t index = at / size;
+      list.push_back(
+          {tokens.data() + at, targets.data() + at, last,
+           plan_.replica_batch * parallel_.coordinates().dp + index * plan_.microbatch.batch});
     }
     return list;
+  }
+
+  // Leaves of whole sequences, [sequences, T], the positions of this rank, [sequences, T / cp].
+  void keep_own_positions(std::vector<std::int32_t>& values) const {
+    const int cp = plan_.options.cp;
+    if (cp == 1) return;
+    const std::int64_t time = plan_.options.seq;
+    const auto pieces =
+        sched::sequence_pieces(plan_.run.context_mode, time, cp, parallel_.coordinates().cp);
+    std::vector<std::int32_t> kept;
+    for (std::int64_t row = 0; row < static_cast<std::int64_t>(values.size()); row += time) {
+      for (const sched::SequencePiece& piece : pieces) {
+        for (std::int64_t i = 0; i < piece.count; ++i)
+          kept.push_back(values[static_cast<std::size_t>(row + piece.first + i * piece.stride)]);
+      }
+    }
+    values = std::move(kept);
   }
 
   void open_data();
@@ -153,8 +180,9 @@ class TrainerOf final : public Trainer {
   // learn of it.
   template <typename Read>
   void read_data(Read&& read);
-  StepMetrics run_step(const std::vector<std::int32_t>& tokens,
-                       const std::vector<std::int32_t>& targets, Clock::time_point begin);
+  // Whole sequences of this replica.
+  StepMetrics run_step(std::vector<std::int32_t> tokens, std::vector<std::int32_t> targets,
+                       Clock::time_point begin);
   // Positions with a target, over all replicas.
   std::int64_t count_targets(const std::vector<std::int32_t>& targets);
   // Sum over all replicas of the last stages' losses, in the order of the batch, the same bits on
@@ -202,9 +230,11 @@ void TrainerOf<T>::read_data(Read&& read) {
 }
 
 template <typename T>
-StepMetrics TrainerOf<T>::run_step(const std::vector<std::int32_t>& tokens,
-                                   const std::vector<std::int32_t>& targets,
-                                   Clock::time_point begin) {
+StepMetrics TrainerOf<T>::run_step(std::vector<std::int32_t> tokens,
+                                   std::vector<std::int32_t> targets, Clock::time_point begin) {
+  keep_own_positions(tokens);
+  keep_own_positions(targets);
+  stage_.set_step(step_);
   traffic_.add_counters(parallel_, -1);
   const std::int64_t count = count_targets(targets);
   const auto scale = static_cast<T>(count > 0 ? 1.0 / static_cast<double>(count) : 0.0);
@@ -250,11 +280,10 @@ std::int64_t TrainerOf<T>::count_targets(const std::vector<std::int32_t>& target
 
 template <typename T>
 double TrainerOf<T>::sum_losses(const std::vector<double>& losses) {
-  std::vector<double> all(losses.size() * static_cast<std::size_t>(plan_.options.dp), 0.0);
+  std::vector<double> all(losses.size() * static_cast<std::size_t>(parallel_.data_world()), 0.0);
   if (parallel_.last_stage() && parallel_.coordinates().tp == 0) {
-    std::copy(
-        losses.begin(), losses.end(),
-        all.begin() + static_cast<std::ptrdiff_t>(losses.size()) * parallel_.coordinates().dp);
+    std::copy(losses.begin(), losses.end(),
+              all.begin() + static_cast<std::ptrdiff_t>(losses.size()) * parallel_.data_rank());
   }
   sum_over(&parallel_.world(), all.data(), static_cast<std::int64_t>(all.size()));
   double total = 0;
@@ -279,6 +308,8 @@ double TrainerOf<T>::validate() {
         dataset_->validation(window, tokens.data() + i * time, targets.data() + i * time);
     }
   });
+  keep_own_positions(tokens);
+  keep_own_positions(targets);
   const std::vector<Microbatch> list = microbatches(tokens, targets);
   std::vector<double> losses(list.size(), 0.0);
   runner_.evaluate(list, losses);
@@ -313,7 +344,7 @@ void TrainerOf<T>::resume(const std::string& directory) {
 
 template <typename T>
 void TrainerOf<T>::check_tied_copies() {
-  if (parallel_.pipeline() == nullptr) return;
+  if (parallel_.pipeline() == nullptr || !plan_.config.tied) return;
   std::int32_t differ = 0;
   if (parallel_.tie() != nullptr) {
     const std::uint64_t mine = stage_.tied_fingerprint();

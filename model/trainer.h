@@ -29,6 +29,8 @@ struct TrainOptions {
   std::string data;
   int tp = 1;
   int cp = 1;
+  std::string cp_mode = "zigzag";  // zigzag, contiguous, striped, ulysses
+  bool sequence_parallel = false;  // with tp: norms, residuals and dropout by rows
   int pp = 1;
   int dp = 0;  // 0: what the ranks leave
   int zero = 0;
@@ -69,7 +71,7 @@ struct TrainPlan {
   sched::RunShape run;  // the same to the planner's formulas
   sched::PipeSchedule schedule;
   sched::PipeFacts facts;          // of its proof
-  BatchShape microbatch;           // of one rank's microbatch
+  BatchShape microbatch;           // of one microbatch, whole sequences
   std::int64_t replica_batch = 0;  // sequences of one data-parallel replica and step
 };
 

@@ -61,7 +61,7 @@ Units<T>::Units(FlatLayout flat, const Sharding& sharding, kernels::Threads thre
   }
   for (const Parameter& p : flat_.parameters) {
     has_first_copy = has_first_copy || (p.layout.tied && !p.second_copy);
-    has_head = has_head || p.name == "ln_f.weight";
+    has_head = has_head || p.final_norm;
   }
   weights_ = weights.allocate<T>(sharding.cuts_weights() ? flat_.count / pieces : flat_.count);
   gradients_ =

@@ -47,11 +47,15 @@ std::string with_unit(double value, const std::string& unit) {
 
 void print_header(const model::TrainPlan& plan, const comm::Communicator& world) {
   const model::TrainOptions& o = plan.options;
-  fmt::print("model {}: {} layers, {} heads, {} channels, vocabulary {}, {} parameters, {}\n",
-             plan.config.name, plan.config.layers, plan.config.heads, plan.config.channels,
-             plan.config.vocabulary, plan.config.parameters(), o.dtype);
-  fmt::print("{} ranks over {}: tp {} x cp {} x pp {} x dp {}, order {}, zero {}\n", world.world(),
-             world.transport_name(), o.tp, o.cp, o.pp, o.dp, plan.grid.order(), o.zero);
+  const model::Config& config = plan.config;
+  fmt::print("model {}: {}, {} layers, {} heads{}, {} channels, vocabulary {}, {} parameters, {}\n",
+             config.name, config.is_llama() ? "Llama" : "GPT-2", config.layers, config.heads,
+             config.is_llama() ? fmt::format(" on {}", config.key_value_heads()) : "",
+             config.channels, config.vocabulary, config.parameters(), o.dtype);
+  fmt::print("{} ranks over {}: tp {}{} x cp {}{} x pp {} x dp {}, order {}, zero {}\n",
+             world.world(), world.transport_name(), o.tp,
+             plan.run.sequence_parallel ? " with sequence parallelism" : "", o.cp,
+             o.cp > 1 ? " " + o.cp_mode : "", o.pp, o.dp, plan.grid.order(), o.zero);
   fmt::print(
       "step: batch {} x {} tokens, schedule {} with {} microbatches of {}; lr {:g} to {:g}, "
       "warm-up {}\n\n",

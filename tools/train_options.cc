@@ -7,6 +7,10 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
   args.option("--data", o.data, "text file (bytes are tokens) or .bin file of tokens");
   args.option("--tp", o.tp, "tensor-parallel ranks", {.min = 1});
   args.option("--cp", o.cp, "context-parallel ranks", {.min = 1});
+  args.option("--cp-mode", o.cp_mode,
+              "positions of a context rank: zigzag, contiguous, striped (ring attention), ulysses");
+  args.flag("--sequence-parallel", o.sequence_parallel,
+            "tensor ranks share the rows of norms and dropout");
   args.option("--pp", o.pp, "pipeline stages", {.min = 1});
   args.option("--dp", o.dp, "data-parallel replicas; 0: what the ranks leave", {.min = 0});
   args.option("--zero", o.zero,

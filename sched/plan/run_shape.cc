@@ -1,6 +1,7 @@
 #include "sched/plan/run_shape.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "sched/base/error.h"
@@ -52,17 +53,35 @@ std::string refuse_time(const RunShape& run) {
            std::to_string(run.model.positions) + " positions";
   }
   const int cp = run.sizes.cp;
-  if (cp > 1 && run.time % (2 * cp) != 0) {
-    return "a sequence of " + std::to_string(run.time) + " is not a multiple of 2 x cp " +
-           std::to_string(cp) +
-           " (two pieces per rank balance causal attention); the nearest are " +
-           std::to_string(run.time / (2 * cp) * (2 * cp)) + " and " +
-           std::to_string((run.time / (2 * cp) + 1) * 2 * cp);
+  const std::int64_t pieces = context_pieces(run.context_mode, cp);
+  if (run.time % pieces != 0) {
+    return "a sequence of " + std::to_string(run.time) + " is not a multiple of " +
+           std::to_string(pieces) + " (cp " + std::to_string(cp) + ", cp_mode " +
+           std::string(name_of(run.context_mode)) + "); the nearest are " +
+           std::to_string(run.time / pieces * pieces) + " and " +
+           std::to_string((run.time / pieces + 1) * pieces);
   }
-  if (run.sequence_parallel && run.time / cp % run.sizes.tp != 0) {
-    return "sequence parallelism cuts " + std::to_string(run.time / cp) + " positions by tp " +
-           std::to_string(run.sizes.tp) +
-           ", which does not divide them; legal tp: " + divisors(run.time / cp, 64);
+  return {};
+}
+
+// What the ranks of sequence parallelism and of Ulysses share out.
+std::string refuse_shares(const RunShape& run) {
+  const int tp = run.sizes.tp;
+  const int cp = run.sizes.cp;
+  const std::int64_t rows = run.microbatch_size() * run.time / cp;
+  if (run.sequence_parallel && rows % tp != 0) {
+    return "sequence parallelism cuts the " + std::to_string(rows) +
+           " rows of a microbatch (its sequences x positions / cp) by tp " + std::to_string(tp) +
+           ", which does not divide them; legal tp: " + divisors(rows, 64);
+  }
+  if (cp == 1 || run.context_mode != ContextMode::kUlysses) return {};
+  const std::int64_t heads = run.model.heads / tp;
+  const std::int64_t kv_heads = std::max<std::int64_t>(run.model.kv_heads / tp, 1);
+  if (heads % cp != 0 || kv_heads % cp != 0) {
+    return "cp " + std::to_string(cp) + " with cp_mode ulysses does not divide the " +
+           std::to_string(heads) + " heads and " + std::to_string(kv_heads) +
+           " key/value heads of a tensor rank; legal cp: " +
+           divisors(std::gcd(heads, kv_heads), kListedMost);
   }
   return {};
 }
@@ -128,7 +147,7 @@ std::string refuse(const RunShape& run) {
   try {
     validate(run.model);
     (void)Grid(run.sizes, run.order);
-    for (const auto rule : {refuse_tp, refuse_time, refuse_batch, refuse_pipeline}) {
+    for (const auto rule : {refuse_tp, refuse_time, refuse_batch, refuse_shares, refuse_pipeline}) {
       std::string refusal = rule(run);
       if (!refusal.empty()) return refusal;
     }

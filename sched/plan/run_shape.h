@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sched/pipeline/schedule.h"
+#include "sched/plan/context.h"
 #include "sched/plan/grid.h"
 #include "sched/plan/memory.h"
 #include "sched/plan/model_shape.h"
@@ -30,6 +31,7 @@ struct RunShape {
   int chunks = 1;  // v
   Zero zero = Zero::kNone;
   bool sequence_parallel = false;
+  ContextMode context_mode = ContextMode::kZigzag;
   Recompute recompute = Recompute::kNone;
   std::vector<Recompute> recompute_layers{};  // [layers]; empty: all like `recompute`
   Precision precision = kAllF32;

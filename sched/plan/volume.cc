@@ -60,6 +60,11 @@ class Lister {
     layer_sums("layer sums", Phase::kForward, 2 * layers);
     layer_sums("layer sums again", Phase::kBackward, 2 * full_layers() * m_);
     layer_sums("layer gradients", Phase::kBackward, 2 * layers);
+    if (run_.sequence_parallel) {
+      tensor("norms again, for their weights", Pattern::kAllGather, Phase::kBackward, 2 * layers,
+             rows_ * run_.model.channels);
+    }
+    partial_gradients();
     const std::int64_t activations = rows_ * run_.model.channels;
     if (part_.has_embedding && run_.sequence_parallel) {
       tensor("token table", Pattern::kReduceScatter, Phase::kForward, m_, activations);
@@ -89,19 +94,47 @@ class Lister {
     return count;
   }
 
+  // Once per step: gradients that tensor ranks hold parts of.
+  void partial_gradients() {
+    const std::int64_t c = run_.model.channels;
+    const std::int64_t norm = run_.model.family == Family::kGpt2 ? 2 * c : c;
+    const std::int64_t norms = (2 * part_.layers + (part_.has_head ? 1 : 0)) * norm;
+    const auto sum = [&](std::string_view what, int ranks, std::int64_t elements) {
+      add(Axis::kTp, std::string(what), Pattern::kAllReduce, Phase::kStep, ranks,
+          elements > 0 ? 1 : 0, elements, run_.precision.gradient);
+    };
+    if (run_.sequence_parallel) sum(kNormGradients, run_.sizes.tp, norms);
+    const auto copies = static_cast<int>(run_.sizes.tp / run_.model.kv_heads);
+    sum(kCopiesGradients, copies, part_.layers * 2 * run_.model.head_size() * c);
+  }
+
   void context_axis() {
     const int c = run_.sizes.cp;
+    const std::int64_t heads = run_.model.heads / run_.sizes.tp;
     const std::int64_t kv_heads = std::max<std::int64_t>(run_.model.kv_heads / run_.sizes.tp, 1);
-    const std::int64_t pair =
-        2 * rows_ * kv_heads * run_.model.head_size();  // keys and values of a rank
+    const std::int64_t d = run_.model.head_size();
     const std::int64_t layers = part_.layers * m_;
-    const auto hops = [&](const std::string& what, Phase phase, std::int64_t count) {
-      add(Axis::kCp, what, Pattern::kMessage, phase, c, layers * count, pair,
-          run_.precision.parameter);
+    const std::int64_t again = full_layers() * m_;
+    const auto messages = [&](const std::string& what, Phase phase, std::int64_t count,
+                              std::int64_t elements) {
+      add(Axis::kCp, what, Pattern::kMessage, phase, c, count, elements, run_.precision.parameter);
     };
-    hops("keys and values", Phase::kForward, c - 1);
-    hops("keys and values again", Phase::kBackward, c - 1);
-    hops("their gradients", Phase::kBackward, c);
+    if (run_.context_mode == ContextMode::kUlysses) {
+      const std::int64_t qkv = rows_ * (heads + 2 * kv_heads) * d / c;
+      const std::int64_t output = rows_ * heads * d / c;
+      messages("queries, keys and values", Phase::kForward, layers * (c - 1), qkv);
+      messages("outputs", Phase::kForward, layers * (c - 1), output);
+      messages("queries, keys and values again", Phase::kBackward, again * (c - 1), qkv);
+      messages("outputs again", Phase::kBackward, again * (c - 1), output);
+      messages("gradients and row sums of outputs", Phase::kBackward, layers * (c - 1),
+               output + rows_ * heads / c);
+      messages("gradients of queries, keys and values", Phase::kBackward, layers * (c - 1), qkv);
+      return;
+    }
+    const std::int64_t pair = 2 * rows_ * kv_heads * d;  // keys and values of a rank
+    messages("keys and values", Phase::kForward, layers * (c - 1), pair);
+    messages("keys and values again", Phase::kBackward, (layers + again) * (c - 1), pair);
+    messages("their gradients", Phase::kBackward, layers * c, pair);
   }
 
   void pipeline_axis() {

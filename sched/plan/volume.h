@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sched/plan/run_shape.h"
@@ -21,6 +22,11 @@ enum class Phase : std::uint8_t {
   kBackward,
   kStep
 };  // of each microbatch, or once per step
+
+// The two sums over tensor ranks that are made once per step: of norms' gradients under sequence
+// parallelism, over all tensor ranks; of key/value matrices', over those that hold copies of them.
+inline constexpr std::string_view kNormGradients = "norm gradients";
+inline constexpr std::string_view kCopiesGradients = "copied key/value gradients";
 
 // Calls of one kind on one rank in one step.
 struct Traffic {
@@ -48,9 +54,13 @@ struct Traffic {
 //   tp   4 l m all-reduces of A (2 forward, 2 backward; 2 more forward ones under full
 //        recomputation), 1 m for the token table, 1 m for the head's input gradient, 3 m of B T / c
 //        scalars for the loss. Under sequence parallelism a reduce-scatter and an all-gather of A
-//        stand in the place of each all-reduce of A
+//        stand in the place of each all-reduce of A, 2 l m more all-gathers bring back the norms'
+//        outputs in backward, and the norms' gradients are summed once per step. With fewer
+//        key/value heads than tensor ranks, the gradients of their copies are, too
 //   cp   ring attention, per layer and microbatch, u = (T/c) B K d / t: 2 u (c-1) forward,
-//        2 u (c-1) + 2 u c backward
+//        2 u (c-1) + 2 u c backward; Ulysses: c - 1 messages each of 1/c of a rank's queries, keys
+//        and values, of its outputs, and of the gradients of both. Forward's come again under full
+//        recomputation
 //   pp   A (A/t under sequence parallelism) per microbatch, direction and boundary between two
 //        ranks; and the tied table's gradient, an all-reduce of V C / t between first and last
 //        stage

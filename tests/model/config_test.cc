@@ -30,22 +30,43 @@ TEST(Config, EveryNamedModelIsLegalAndSurvivesJson) {
 }
 
 TEST(Config, StageParametersAddUpToTheFormulaForEverySplit) {
-  const Config config = load_config("byte-small");
-  for (const int tp : {1, 2, 4}) {
-    for (const int pp : {1, 2, 3, 4}) {
-      std::int64_t count = 0;
-      for (int stage = 0; stage < pp; ++stage) {
-        for (int rank = 0; rank < tp; ++rank) {
-          for (const Parameter& p :
-               flat_layout(config, {stage_shape(config, pp, stage)}, {rank, tp}).parameters) {
-            if (holds_for_all(p, {.tp = rank, .cp = 0, .pp = stage, .dp = 0}))
-              count += p.slice.local_count();
+  for (const char* name : {"byte-small", "llama-small"}) {
+    const Config config = load_config(name);
+    for (const int tp : {1, 2, 4}) {
+      for (const int pp : {1, 2, 3, 4}) {
+        std::int64_t count = 0;
+        for (int stage = 0; stage < pp; ++stage) {
+          for (int rank = 0; rank < tp; ++rank) {
+            for (const Parameter& p :
+                 flat_layout(config, {stage_shape(config, pp, stage)}, {rank, tp}).parameters) {
+              if (holds_for_all(p, {.tp = rank, .cp = 0, .pp = stage, .dp = 0}))
+                count += p.slice.local_count();
+            }
           }
         }
+        EXPECT_EQ(count, config.parameters()) << name << " tp " << tp << " pp " << pp;
       }
-      EXPECT_EQ(count, config.parameters()) << "tp " << tp << " pp " << pp;
     }
   }
+}
+
+TEST(Config, BadKeysOfLlamaNameTheFault) {
+  const auto message = [](const std::string& keys) {
+    return test::usage_error_of([&] {
+      static_cast<void>(
+          parse_config("{\"layers\":1,\"heads\":4,\"channels\":16,\"vocabulary\":5,"
+                       "\"max_time\":4" +
+                           keys + "}",
+                       "here"));
+    });
+  };
+  EXPECT_EQ(message(",\"family\":\"llama\",\"kv_heads\":2,\"hidden\":8"), "");
+  EXPECT_NE(message(",\"family\":\"bert\"").find("\"gpt2\", \"llama\""), std::string::npos);
+  EXPECT_NE(message(",\"family\":\"llama\",\"kv_heads\":3").find("multiple of kv_heads 3"),
+            std::string::npos);
+  EXPECT_NE(message(",\"kv_heads\":2").find("keys of Llama"), std::string::npos);
+  EXPECT_NE(message(",\"tied\":1").find("true, false"), std::string::npos);
+  EXPECT_NE(message(",\"rope_theta\":0").find("legal values: 1 to"), std::string::npos);
 }
 
 TEST(Config, BadJsonNamesTheFault) {
@@ -92,8 +113,15 @@ TEST(Plan, EveryFaultIsOneLineThatNamesTheValueAndTheLegalOnes) {
       {"chunks", [](auto& o) { o.schedule = "interleaved", o.chunks = 9; }, 1,
        "legal chunks: 1 to 4"},
       {"zero", [](auto& o) { o.zero = 4; }, 1, "zero 4; legal values: 0, 1"},
-      {"cp", [](auto& o) { o.cp = 2; }, 2, "cp 2; legal values: 1"},
-      {"dropout", [](auto& o) { o.dropout = 0.1; }, 1, "dropout 0.1; legal values: 0"},
+      {"cp", [](auto& o) { o.cp = 2, o.seq = 6; }, 2, "nearest are 4 and 8"},
+      {"cp", [](auto& o) { o.cp = 3, o.seq = 7, o.cp_mode = "striped"; }, 3, "multiple of 3"},
+      {"cp", [](auto& o) { o.cp = 8, o.cp_mode = "ulysses"; }, 8, "legal cp: 1, 2, 4"},
+      {"cp_mode", [](auto& o) { o.cp_mode = "ring"; }, 1, "zigzag, contiguous, striped, ulysses"},
+      {"sequence", [](auto& o) { o.tp = 2, o.seq = 5, o.batch = 1, o.sequence_parallel = true; }, 2,
+       "5 rows of a microbatch"},
+      {"kv", [](auto& o) { o.model = "llama-small", o.tp = 3; }, 3, "legal tp: 1, 2, 4, 8"},
+      {"dropout", [](auto& o) { o.dropout = 1; }, 1, "dropout 1; legal values: 0 to below 1"},
+      {"dropout", [](auto& o) { o.dropout = NAN; }, 1, "dropout nan; legal values"},
       {"recompute", [](auto& o) { o.recompute = "all"; }, 1, "none, selective or full"},
       {"recompute", [](auto& o) { o.recompute = "none,full,none"; }, 1, "3 layers of 4"},
       {"order", [](auto& o) { o.order = "tp,dp,xx"; }, 1, "xx"},

@@ -16,12 +16,14 @@ namespace {
 using test::run_ranks;
 using test::ScratchDirectory;
 
-constexpr const char* kGolden = SINEW_SOURCE_DIR "/tests/golden/gpt2_golden.safetensors";
+constexpr const char* kGpt2 = SINEW_SOURCE_DIR "/tests/golden/gpt2_golden.safetensors";
+constexpr const char* kLlama = SINEW_SOURCE_DIR "/tests/golden/llama_golden.safetensors";
 constexpr int kSteps = 10;
 
 class Golden {
  public:
-  Golden() : file_(kGolden), index_(parse_safetensors(file_.bytes(), kGolden)) {}
+  explicit Golden(const char* path = kGpt2)
+      : file_(path), index_(parse_safetensors(file_.bytes(), path)) {}
 
   template <typename T>
   std::vector<T> get(const std::string& name) const {
@@ -134,6 +136,23 @@ TEST(Golden, TenTrainingStepsInF64AgreeWithPyTorchTo1e10InEveryKindOfLayout) {
   options.zero = 1;
   options.microbatches = 1;
   expect_golden(options, golden, 3, 1e-10);
+}
+
+TEST(Golden, TenStepsOfLlamaInF64AgreeWithPyTorchTo1e10InEveryKindOfLayout) {
+  const ScratchDirectory directory;
+  const Golden golden(kLlama);
+  TrainOptions options = golden_options(directory, golden);
+  options.model = directory.write("llama.json", R"({"family": "llama", "layers": 2, "heads": 4,
+      "kv_heads": 2, "channels": 16, "hidden": 24, "vocabulary": 37, "max_time": 12,
+      "tied": false})");
+  options.dtype = "f64";
+  expect_golden(options, golden, 1, 1e-10);
+  options.tp = 4;  // two ranks hold each key/value head
+  options.sequence_parallel = true;
+  expect_golden(options, golden, 4, 1e-10);
+  options.tp = options.cp = options.pp = 2;
+  options.microbatches = 3;
+  expect_golden(options, golden, 8, 1e-10);
 }
 
 // Two roundings of 2^-24 per operation; the longest chain of dependent sums in this model (12

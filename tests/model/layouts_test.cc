@@ -3,12 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <ctime>
 #include <mutex>
-#include <random>
 
 #include "tests/model/support.h"
 
@@ -43,17 +39,6 @@ LayoutRun run_on_threads(const TrainOptions& options, int world, int steps) {
   return result;
 }
 
-// `count` of them, drawn anew for every day that the test runs: `sinew layouts` runs all.
-std::vector<TrainOptions> sample(std::vector<TrainOptions> layouts, std::size_t count) {
-  const std::uint64_t seed = static_cast<std::uint64_t>(std::time(nullptr)) / 86400;
-  std::printf("%zu of %zu layouts, seed %llu\n", std::min(count, layouts.size()), layouts.size(),
-              static_cast<unsigned long long>(seed));
-  std::mt19937_64 random(seed);
-  std::shuffle(layouts.begin(), layouts.end(), random);
-  layouts.resize(std::min(count, layouts.size()));
-  return layouts;
-}
-
 struct Law {
   const char* dtype;
   int world;
@@ -69,7 +54,8 @@ TEST_P(LayoutLaw, EveryLayoutTrainsTheModelOfOneRank) {
   single.microbatches = 1;
   const LayoutRun reference = run_on_threads(single, 1, 2);
   EXPECT_GT(reference.norms.front(), base.clip);
-  const std::vector<TrainOptions> layouts = sample(enumerate_layouts(base, world, {1, 3}), 10);
+  const std::vector<TrainOptions> layouts =
+      test::sample(enumerate_layouts(base, world, {1, 3}), 10);
   ASSERT_FALSE(layouts.empty());
   for (const TrainOptions& options : layouts) {
     const LayoutError error = compare_runs(reference, run_on_threads(options, world, 2));

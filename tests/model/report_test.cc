@@ -41,6 +41,19 @@ TEST(Report, PredictionsEqualCountsOnEveryRankOfEveryLayout) {
       layouts.push_back(all[all.size() / 2]);
     }
     base.recompute = "none";
+    for (const char* family : {"gpt2", "llama"}) {
+      TrainOptions shared = base;
+      shared.microbatches = 3;
+      shared.model = directory.write(
+          std::string(family) + ".json",
+          std::string(R"({"layers": 3, "heads": 4, "channels": 32, "vocabulary": 53,)") +
+              (family[0] == 'l' ? R"( "kv_heads": 2, "tied": false,)" : "") +
+              R"( "max_time": 8, "family": ")" + family + "\"}");
+      for (TrainOptions options : test::sample(enumerate_sequence_layouts(shared, world), 12)) {
+        if (layouts.size() % 3 == 0) options.recompute = "full";
+        layouts.push_back(options);
+      }
+    }
     for (const TrainOptions& options : layouts) {
       run_ranks(world, [&](comm::Communicator& ranks) {
         const TrainPlan plan = make_plan(options, world);

@@ -4,13 +4,19 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <mutex>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "model/trainer.h"
@@ -79,6 +85,17 @@ inline std::string write_text_data(const ScratchDirectory& directory) {
   std::string text;
   for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * 37 % 101) + "\n";
   return directory.write("data.txt", text);
+}
+
+// `count` of the layouts, drawn anew for every day that the test runs; `sinew layouts` runs all.
+inline std::vector<TrainOptions> sample(std::vector<TrainOptions> layouts, std::size_t count) {
+  const std::uint64_t seed = static_cast<std::uint64_t>(std::time(nullptr)) / 86400;
+  std::printf("%zu of %zu layouts, seed %llu\n", std::min(count, layouts.size()), layouts.size(),
+              static_cast<unsigned long long>(seed));
+  std::mt19937_64 random(seed);
+  std::shuffle(layouts.begin(), layouts.end(), random);
+  layouts.resize(std::min(count, layouts.size()));
+  return layouts;
 }
 
 // The message of the UsageError that `body` must throw; "" when it throws none. Every such message

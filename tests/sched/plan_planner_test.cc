@@ -47,8 +47,9 @@ TEST(PlanVolume, DataParallelElementsAreTheClosedFormsOfZero) {
 }
 
 // Per layer and microbatch 8 B T C (t-1)/t; the table and the head 2 B T C (t-1)/t each, the loss 6
-// B T (t-1)/t.
-TEST(PlanVolume, TensorParallelElementsAreTheClosedFormAndSequenceParallelismMovesTheSame) {
+// B T (t-1)/t. Sequence parallelism moves the same, and twice per layer gathers a norm's output
+// again and once per step sums the 17 norms' 2 C gradients.
+TEST(PlanVolume, TensorParallelElementsAreTheClosedFormAndSequenceParallelismAddsItsGathers) {
   RunShape run = small_run();
   for (const int tp : {1, 2, 4, 8}) {
     run.sizes = {tp, 1, 1, 1};
@@ -59,9 +60,10 @@ TEST(PlanVolume, TensorParallelElementsAreTheClosedFormAndSequenceParallelismMov
     run.sequence_parallel = false;
     EXPECT_DOUBLE_EQ(sent(run, 0, Axis::kTp), expected);
     run.sequence_parallel = true;
-    EXPECT_DOUBLE_EQ(sent(run, 0, Axis::kTp), expected);
+    const double added = ring * (rows * 64 * 2 * 8 + 2 * 17 * 2 * 64);
+    EXPECT_DOUBLE_EQ(sent(run, 0, Axis::kTp), expected + added);
     run.recompute = Recompute::kFull;
-    EXPECT_DOUBLE_EQ(sent(run, 0, Axis::kTp), expected + ring * rows * 64 * 4 * 8);
+    EXPECT_DOUBLE_EQ(sent(run, 0, Axis::kTp), expected + added + ring * rows * 64 * 4 * 8);
     run.recompute = Recompute::kNone;
   }
 }
@@ -91,6 +93,34 @@ TEST(PlanVolume, RingAttentionSendsKeysValuesAndTheirGradients) {
     const double pair = 2.0 * 32 / cp * 16 * 8 / 2 * 8;  // (T/c) B K/t d, keys and values
     EXPECT_DOUBLE_EQ(sent(run, 0, Axis::kCp), 8 * pair * (2 * (cp - 1) + cp));
   }
+}
+
+// Per layer and microbatch of one sequence, c - 1 messages each of 1/c of what the rank has:
+// queries, keys and values there and their gradients back, outputs, and their gradients with a sum
+// per row.
+TEST(PlanVolume, UlyssesTradesPositionsForHeadsFourTimes) {
+  RunShape run = small_run();
+  run.context_mode = ContextMode::kUlysses;
+  for (const int cp : {2, 4}) {
+    run.sizes = {2, cp, 1, 1};
+    const double rows = 32.0 * 16 / cp;
+    const double per_row = 2 * 3 * 32 + 2 * 32 + 4;  // 4 heads of 8 channels on a tensor rank
+    EXPECT_DOUBLE_EQ(sent(run, 0, Axis::kCp), 8 * rows * per_row * (cp - 1) / cp);
+  }
+}
+
+TEST(PlanVolume, FewerKeyValueHeadsThanTensorRanksSumTheirCopiesGradientsOnce) {
+  RunShape run = small_run();
+  run.model.family = Family::kLlama;
+  run.model.kv_heads = 2;
+  run.sizes = {8, 1, 1, 1};
+  double copies = 0;
+  for (const Traffic& t : traffic(run, 0)) {
+    if (t.what != kCopiesGradients) continue;
+    EXPECT_EQ(t.ranks, 4);
+    copies += t.sent_elements();
+  }
+  EXPECT_DOUBLE_EQ(copies, 2 * 3.0 / 4 * 8 * 2 * 8 * 64);
 }
 
 TEST(PlanVolume, GroupTotalsAreWholeForAnyRemainder) {
@@ -126,12 +156,16 @@ TEST(PlanRules, EveryDivisibilityFaultIsOneLineWithTheLegalValues) {
   expect_refused(run, "1 to 32 positions");
   run = legal;
   run.sizes.cp = 3;
-  expect_refused(run, "not a multiple of 2 x cp 3");
+  expect_refused(run, "not a multiple of 6 (cp 3, cp_mode zigzag)");
+  run.context_mode = ContextMode::kUlysses;
+  run.time = 30;
+  expect_refused(run, "cp 3 with cp_mode ulysses does not divide the 8 heads");
   run = legal;
   run.sizes.tp = 8;
   run.time = 12;
+  run.microbatches = 16;
   run.sequence_parallel = true;
-  expect_refused(run, "sequence parallelism cuts 12 positions by tp 8");
+  expect_refused(run, "sequence parallelism cuts the 12 rows of a microbatch");
   run = legal;
   run.schedule = "interleaved";
   expect_refused(run, "at least 2 model chunks");

@@ -1,0 +1,235 @@
+#include <algorithm>
+#include <vector>
+
+#include "model/attention.h"
+#include "model/parallel.h"
+#include "sched/base/check.h"
+
+namespace sinew::model {
+
+namespace {
+
+// Copies `rows` rows of `width` elements between matrices of other widths.
+template <typename T>
+void copy_columns(const T* source, std::int64_t source_width, T* target, std::int64_t target_width,
+                  std::int64_t rows, std::int64_t width) {
+  for (std::int64_t row = 0; row < rows; ++row)
+    std::copy_n(source + row * source_width, width, target + row * target_width);
+}
+
+// Names: "shared" arrays hold this rank's positions of all heads, "whole" arrays all positions of
+// this rank's heads.
+template <typename T>
+class UlyssesAttention final : public Attention<T> {
+ public:
+  UlyssesAttention(const kernels::AttentionShape& shape, comm::Communicator& context,
+                   Arena& workspace)
+      : shape_(shape), whole_(shape), context_(context), ranks_(context.world()) {
+    CHECK_EQ(shape.heads % ranks_, 0);
+    CHECK_EQ(shape.kv_heads % ranks_, 0);
+    whole_.time *= ranks_;
+    whole_.heads /= ranks_;
+    whole_.kv_heads /= ranks_;
+    const std::int64_t widest = std::max((whole_.heads + 2 * whole_.kv_heads) * shape.head_dim,
+                                         whole_.heads * (shape.head_dim + 1));
+    sent_ = workspace.allocate<T>(rows() * widest * ranks_);
+    arrived_ = workspace.allocate<T>(rows() * widest * ranks_);
+    heads_whole_ = workspace.allocate<T>(rows() * shape.heads * shape.head_dim);
+    d_qkv_whole_ = workspace.allocate<T>(rows() * qkv_width(shape));
+    row_dot_ = workspace.allocate<T>(rows() * shape.heads);
+    row_dot_whole_ = workspace.allocate<T>(rows() * shape.heads);
+  }
+
+  void forward(T* qkv, T* attention, T* lse, kernels::Threads threads) override {
+    pack_qkv(qkv);
+    exchange(qkv_width(whole_));
+    unpack_whole(arrived_, qkv, qkv_width(whole_));
+    const T* in = qkv;
+    kernels::attention_forward<T>(whole_, queries(in), keys(in), values(in), heads(heads_whole_),
+                                  lse, threads);
+    pack_whole(heads_whole_, head_width(whole_));
+    exchange(head_width(whole_));
+    for (int peer = 0; peer < ranks_; ++peer)
+      copy_columns<T>(block(arrived_, peer, head_width(whole_)), head_width(whole_),
+                      attention + peer * head_width(whole_), head_width(shape_), rows(),
+                      head_width(whole_));
+  }
+
+  void backward(const T* qkv, const T* attention, const T* lse, const T* d_attention, T* d_qkv,
+                kernels::Threads threads) override {
+    send_gradients(attention, d_attention, threads);
+    std::fill_n(d_qkv_whole_, rows() * qkv_width(shape_), T{0});
+    const T* d_heads = heads_whole_;
+    kernels::attention_backward_partial<T>(whole_, {.time = whole_.time, .diagonal = 0},
+                                           queries(qkv), keys(qkv), values(qkv), lse,
+                                           row_dot_whole_, heads(d_heads), queries(d_qkv_whole_),
+                                           keys(d_qkv_whole_), values(d_qkv_whole_), threads);
+    pack_whole(d_qkv_whole_, qkv_width(whole_));
+    exchange(qkv_width(whole_));
+    for (int peer = 0; peer < ranks_; ++peer) unpack_qkv(peer, d_qkv);
+  }
+
+ private:
+  static std::int64_t qkv_width(const kernels::AttentionShape& s) {
+    return (s.heads + 2 * s.kv_heads) * s.head_dim;
+  }
+  static std::int64_t head_width(const kernels::AttentionShape& s) { return s.heads * s.head_dim; }
+  std::int64_t rows() const { return shape_.batch * shape_.time; }
+  // What goes to or came from a peer.
+  T* block(T* buffer, int peer, std::int64_t width) const { return buffer + peer * rows() * width; }
+
+  // Views of whole arrays.
+  template <typename U>
+  kernels::HeadView<U> view(U* data, std::int64_t width) const {
+    return {data, whole_.time * width, width};
+  }
+  template <typename U>
+  kernels::HeadView<U> queries(U* qkv) const {
+    return view(qkv, qkv_width(whole_));
+  }
+  template <typename U>
+  kernels::HeadView<U> keys(U* qkv) const {
+    return view(qkv + head_width(whole_), qkv_width(whole_));
+  }
+  template <typename U>
+  kernels::HeadView<U> values(U* qkv) const {
+    return view(qkv + (whole_.heads + whole_.kv_heads) * whole_.head_dim, qkv_width(whole_));
+  }
+  template <typename U>
+  kernels::HeadView<U> heads(U* data) const {
+    return view(data, head_width(whole_));
+  }
+
+  // Calls body(column in a shared qkv, column in a whole one, columns) for queries, keys, values of
+  // the heads that `peer` computes.
+  template <typename Body>
+  void for_each_part(int peer, Body&& body) const {
+    const std::int64_t d = shape_.head_dim;
+    body(peer * whole_.heads * d, 0, whole_.heads * d);
+    for (const std::int64_t pair : {0, 1}) {
+      body((shape_.heads + pair * shape_.kv_heads + peer * whole_.kv_heads) * d,
+           (whole_.heads + pair * whole_.kv_heads) * d, whole_.kv_heads * d);
+    }
+  }
+  void pack_qkv(const T* qkv) {
+    for (int peer = 0; peer < ranks_; ++peer) {
+      T* target = block(sent_, peer, qkv_width(whole_));
+      for_each_part(peer, [&](std::int64_t shared, std::int64_t whole, std::int64_t count) {
+        copy_columns<T>(qkv + shared, qkv_width(shape_), target + whole, qkv_width(whole_), rows(),
+                        count);
+      });
+    }
+  }
+  void unpack_qkv(int peer, T* qkv) {
+    const T* source = block(arrived_, peer, qkv_width(whole_));
+    for_each_part(peer, [&](std::int64_t shared, std::int64_t whole, std::int64_t count) {
+      copy_columns<T>(source + whole, qkv_width(whole_), qkv + shared, qkv_width(shape_), rows(),
+                      count);
+    });
+  }
+
+  // Between blocks by rank, [ranks][B, T / c, width], and whole arrays, [B, T, width].
+  void unpack_whole(T* blocks, T* whole, std::int64_t width) const {
+    const std::int64_t run = shape_.time * width;
+    for (int peer = 0; peer < ranks_; ++peer) {
+      for (std::int64_t b = 0; b < shape_.batch; ++b)
+        std::copy_n(block(blocks, peer, width) + b * run, run, whole + (b * ranks_ + peer) * run);
+    }
+  }
+  void pack_whole(const T* whole, std::int64_t width) {
+    const std::int64_t run = shape_.time * width;
+    for (int peer = 0; peer < ranks_; ++peer) {
+      for (std::int64_t b = 0; b < shape_.batch; ++b)
+        std::copy_n(whole + (b * ranks_ + peer) * run, run, block(sent_, peer, width) + b * run);
+    }
+  }
+
+  // The gradients of this rank's positions and their row sums go to the ranks of the heads.
+  void send_gradients(const T* attention, const T* d_attention, kernels::Threads threads) {
+    const std::int64_t width = head_width(shape_);
+    kernels::attention_row_dot<T>(shape_, {attention, shape_.time * width, width},
+                                  {d_attention, shape_.time * width, width}, row_dot_, threads);
+    const std::int64_t sent = head_width(whole_) + whole_.heads;
+    for (int peer = 0; peer < ranks_; ++peer) {
+      T* target = block(sent_, peer, sent);
+      copy_columns<T>(d_attention + peer * head_width(whole_), width, target, sent, rows(),
+                      head_width(whole_));
+      for_each_row_sum(peer * whole_.heads, shape_,
+                       [&](std::int64_t row, std::int64_t head, std::int64_t at) {
+                         target[row * sent + head_width(whole_) + head] = row_dot_[at];
+                       });
+    }
+    exchange(sent);
+    for (int peer = 0; peer < ranks_; ++peer) {
+      const T* source = block(arrived_, peer, sent);
+      for (std::int64_t b = 0; b < shape_.batch; ++b) {
+        const std::int64_t position = peer * shape_.time;
+        copy_columns<T>(source + b * shape_.time * sent, sent,
+                        heads_whole_ + (b * whole_.time + position) * head_width(whole_),
+                        head_width(whole_), shape_.time, head_width(whole_));
+        for (std::int64_t t = 0; t < shape_.time; ++t) {
+          for (std::int64_t head = 0; head < whole_.heads; ++head) {
+            row_dot_whole_[(b * whole_.heads + head) * whole_.time + position + t] =
+                source[(b * shape_.time + t) * sent + head_width(whole_) + head];
+          }
+        }
+      }
+    }
+  }
+  // Calls body(row, head counted from first, index in [B, H, T]) for this rank's heads of a peer.
+  template <typename Body>
+  void for_each_row_sum(std::int64_t first, const kernels::AttentionShape& s, Body&& body) const {
+    for (std::int64_t b = 0; b < s.batch; ++b) {
+      for (std::int64_t head = 0; head < whole_.heads; ++head) {
+        for (std::int64_t t = 0; t < s.time; ++t)
+          body(b * s.time + t, head, (b * s.heads + first + head) * s.time + t);
+      }
+    }
+  }
+
+  // Block i of sent_ goes to rank i, block i of arrived_ comes from it; [rows, width] each.
+  void exchange(std::int64_t width) {
+    const int rank = context_.rank();
+    const std::int64_t count = rows() * width;
+    std::vector<comm::Request> requests;
+    for (int i = 1; i < ranks_; ++i) {
+      const int peer = (rank - i + ranks_) % ranks_;
+      requests.push_back(
+          context_.start_recv(block(arrived_, peer, width), count, dtype_of_v<T>, peer));
+    }
+    for (int i = 1; i < ranks_; ++i) {
+      const int peer = (rank + i) % ranks_;
+      requests.push_back(
+          context_.start_send(block(sent_, peer, width), count, dtype_of_v<T>, peer));
+    }
+    std::copy_n(block(sent_, rank, width), count, block(arrived_, rank, width));
+    for (comm::Request& request : requests) request.wait();
+  }
+
+  kernels::AttentionShape shape_;  // of shared arrays
+  kernels::AttentionShape whole_;  // of whole ones
+  comm::Communicator& context_;
+  int ranks_;
+  T* sent_ = nullptr;
+  T* arrived_ = nullptr;
+  T* heads_whole_ = nullptr;  // attention's output, then its gradient
+  T* d_qkv_whole_ = nullptr;
+  T* row_dot_ = nullptr;        // [B, H, T / c]
+  T* row_dot_whole_ = nullptr;  // [B, H / c, T]
+};
+
+}  // namespace
+
+template <typename T>
+std::unique_ptr<Attention<T>> make_ulysses_attention(const kernels::AttentionShape& shape,
+                                                     comm::Communicator& context,
+                                                     Arena& workspace) {
+  return std::make_unique<UlyssesAttention<T>>(shape, context, workspace);
+}
+
+template std::unique_ptr<Attention<float>> make_ulysses_attention<float>(
+    const kernels::AttentionShape&, comm::Communicator&, Arena&);
+template std::unique_ptr<Attention<double>> make_ulysses_attention<double>(
+    const kernels::AttentionShape&, comm::Communicator&, Arena&);
+
+}  // namespace sinew::model
