@@ -91,6 +91,7 @@ std::vector<TrainOptions> sequence_variants(const TrainOptions& split) {
 
 std::vector<TrainOptions> enumerate_sequence_layouts(const TrainOptions& base, int world) {
   std::vector<TrainOptions> layouts;
+  int cut = 0;  // layouts so far with something to cut
   for (int tp = 1; tp <= world; ++tp) {
     for (int cp = 1; tp * cp <= world; ++cp) {
       for (int pp = 1; tp * cp * pp <= world; ++pp) {
@@ -101,8 +102,11 @@ std::vector<TrainOptions> enumerate_sequence_layouts(const TrainOptions& base, i
         split.pp = pp;
         split.dp = world / (tp * cp * pp);
         for (TrainOptions& options : sequence_variants(split)) {
-          options.zero = cp * split.dp > 1 && layouts.size() % 2 == 1 ? 1 : 0;
-          if (legal(options, world)) layouts.push_back(options);
+          // An odd factor and tp: no axis sees the same stages only.
+          options.zero = cp * split.dp > 1 ? (3 * cut++ + tp) % 4 : 0;
+          if (!legal(options, world)) continue;
+          options.microbatches = make_plan(options, world).options.microbatches;
+          layouts.push_back(options);
         }
       }
     }

@@ -19,8 +19,8 @@ namespace sinew::model {
     const TrainOptions& base, int world, const std::vector<std::int64_t>& microbatches);
 // Every TP x CP x PP x DP split of `world` ranks that shares sequences: sequence parallelism with
 // more than one tensor rank, each mode of context parallelism with more than one context rank, both
-// together, and neither for the splits with one tensor rank. ZeRO stages 0 and 1
-// alternate, the other options are base's.
+// together. ZeRO stages 0 to 3 take turns where there is something to cut; the other options are
+// base's.
 [[nodiscard]] std::vector<TrainOptions> enumerate_sequence_layouts(const TrainOptions& base,
                                                                    int world);
 // "tp2 pp2 dp1 zero0 1f1b m4"

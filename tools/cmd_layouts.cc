@@ -25,7 +25,8 @@ model::LayoutRun run_alone(const model::TrainOptions& base, comm::Communicator& 
                            const model::Batch& batch) {
   const auto alone = world.split(world.rank(), 0);
   model::TrainOptions options = base;
-  options.tp = options.pp = options.dp = 1;
+  options.tp = options.cp = options.pp = options.dp = 1;
+  options.sequence_parallel = false;
   options.microbatches = 1;
   options.zero = 0;
   return model::run_layout(model::make_plan(options, 1), *alone, batch,
@@ -49,6 +50,9 @@ int run_layouts(const Options& options) {
   std::unique_ptr<JsonLines> json;
   agree(*world, [&] {
     layouts = model::enumerate_layouts(options.train, world->world(), {1, 2, 4});
+    for (model::TrainOptions& layout :
+         model::enumerate_sequence_layouts(options.train, world->world()))
+      layouts.push_back(std::move(layout));
     if (layouts.empty()) refuse_all(options.train, world->world());
     json = std::make_unique<JsonLines>(first_rank ? options.json : std::string());
   });
@@ -57,7 +61,7 @@ int run_layouts(const Options& options) {
   const model::LayoutRun reference = run_alone(options.train, *world, batch);
   const double bound = model::layout_bound(options.train.dtype);
 
-  const Table table({{"layout", 36, true},
+  const Table table({{"layout", 46, true},
                      {"loss", 9},
                      {"norm", 9},
                      {"gradients", 9},
@@ -112,6 +116,7 @@ Run declare_layouts(Args& args) {
   args.option("--seq", o->train.seq, "tokens of a sequence", {.min = 1});
   args.option("--steps", o->train.steps, "steps of each layout", {.min = 1, .max = 1000});
   args.option("--dtype", o->train.dtype, "f32 or f64");
+  args.option("--dropout", o->train.dropout, "share of activations dropped", {.min = 0, .max = 1});
   args.option("--seed", o->train.seed, "of weights and batch");
   args.option("--json", o->json, "write JSON lines to this file");
   return [o] { return run_layouts(*o); };

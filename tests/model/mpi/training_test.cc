@@ -59,12 +59,16 @@ TEST(TrainingMpi, LayoutsOfTheseProcessesTrainTheModelOfOneRank) {
   const SharedDirectory directory(*world);
   TrainOptions base = base_options(directory);
   base.dtype = "f64";
+  base.dropout = 0.1;
+  base.seq = 8;
   const auto alone = world->split(world->rank(), 0);
   const TrainPlan single = make_plan(base, 1);
   const Batch batch = make_batch(single, 5);
   const LayoutRun reference = run_layout(single, *alone, batch, 2);
   // At most thirty, evenly over the list: the same on every rank. `sinew layouts` runs all.
-  const std::vector<TrainOptions> layouts = enumerate_layouts(base, world->world(), {3});
+  std::vector<TrainOptions> layouts = enumerate_layouts(base, world->world(), {3});
+  for (TrainOptions& options : enumerate_sequence_layouts(base, world->world()))
+    layouts.push_back(std::move(options));
   const std::size_t stride = layouts.size() / 30 + 1;
   for (std::size_t i = 0; i < layouts.size(); i += stride) {
     const TrainOptions& options = layouts[i];
