@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
+#include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "sched/base/check.h"
@@ -16,72 +17,62 @@ namespace sinew::model {
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "token files are little-endian");
-
-constexpr std::int64_t kHeaderBytes = 1024;  // llm.c: 256 int32
-constexpr std::int32_t kMagicU16 = 20240520;
-constexpr std::int32_t kMagicU32 = 20240801;
 constexpr std::uint32_t kOrderPurpose = 0x0DA7A;
+
+// PATH.idx of PATH.bin.
+std::string index_path(const std::string& path) {
+  const std::size_t stem = path.ends_with(".bin") ? path.size() - 4 : path.size();
+  return path.substr(0, stem) + ".idx";
+}
+
+TokenRun read_file(const std::string& path, std::span<const std::byte> bytes,
+                   const DataReading& reading) {
+  TokenFormat format = parse_token_format(reading.format);
+  if (bytes.empty()) throw UsageError(fmt::format("data '{}' is empty", path));
+  if (format == TokenFormat::kAuto)
+    format = find_token_format(path, bytes, std::filesystem::exists(index_path(path)));
+  const bool is_text = format == TokenFormat::kText || format == TokenFormat::kJsonl;
+  if (!is_text && !reading.tokenizer.empty()) {
+    throw UsageError(
+        fmt::format("data '{}' holds tokens: a tokenizer is for text and jsonl only", path));
+  }
+  std::optional<Bpe> bpe;
+  if (!reading.tokenizer.empty()) bpe = Bpe::load(reading.tokenizer);
+  const Bpe* tokenizer = bpe.has_value() ? &*bpe : nullptr;
+  switch (format) {
+    case TokenFormat::kLlmc:
+      return read_llmc(bytes, path);
+    case TokenFormat::kNanogpt:
+      return read_nanogpt(bytes, path);
+    case TokenFormat::kMegatron: {
+      const MappedFile index(index_path(path));
+      return read_megatron(index.bytes(), bytes, path);
+    }
+    case TokenFormat::kJsonl:
+      return read_jsonl(bytes, tokenizer, path);
+    case TokenFormat::kAuto:
+    case TokenFormat::kText:
+      return read_text(bytes, tokenizer);
+  }
+  __builtin_unreachable();
+}
 
 }  // namespace
 
-Tokens::Tokens(const std::string& path) : file_(path) { open(file_.bytes(), path); }
-
-Tokens::Tokens(std::span<const std::byte> bytes, const std::string& where) { open(bytes, where); }
-
-void Tokens::open(std::span<const std::byte> bytes, const std::string& where) {
-  where_ = where;
-  const auto size = static_cast<std::int64_t>(bytes.size());
-  if (size == 0) throw UsageError(fmt::format("data '{}' is empty", where));
-  std::int32_t header[3] = {};
-  std::memcpy(header, bytes.data(),
-              static_cast<std::size_t>(std::min<std::int64_t>(size, sizeof header)));
-  const std::int32_t magic = header[0];
-  if (magic != kMagicU16 && magic != kMagicU32) {
-    if (where.ends_with(".bin")) {
-      throw UsageError(fmt::format(
-          "data '{}': magic {} is no token file's; legal: {} (llm.c, uint16), {} (llm.c, uint32), "
-          "or a text file of another name",
-          where, magic, kMagicU16, kMagicU32));
-    }
-    tokens_ = bytes.data();
-    count_ = size;
-    width_ = 1;
-    format_ = "bytes";
-    return;
-  }
-  const std::int32_t version = magic == kMagicU16 ? 1 : 7;
-  width_ = magic == kMagicU16 ? 2 : 4;
-  format_ = magic == kMagicU16 ? "llm.c uint16" : "llm.c uint32";
-  if (size < kHeaderBytes) {
-    throw UsageError(fmt::format("data '{}': {} bytes, shorter than llm.c's header of {}", where,
-                                 size, kHeaderBytes));
-  }
-  if (header[1] != version) {
-    throw UsageError(fmt::format("data '{}': llm.c version {} for magic {}; legal value: {}", where,
-                                 header[1], magic, version));
-  }
-  count_ = header[2];
-  const std::int64_t expected = kHeaderBytes + count_ * width_;
-  if (count_ < 0 || expected != size) {
-    throw UsageError(
-        fmt::format("data '{}': the header promises {} tokens ({} bytes), the file has {} bytes",
-                    where, count_, expected, size));
-  }
-  tokens_ = bytes.data() + kHeaderBytes;
-}
+Tokens::Tokens(const std::string& path, const DataReading& reading)
+    : file_(path), where_(path), run_(read_file(path, file_.bytes(), reading)) {}
 
 std::int64_t Tokens::token_limit() const {
-  return width_ == 1 ? 256 : width_ == 2 ? 65536 : std::int64_t{1} << 31;
+  return run_.width == 1 ? 256 : run_.width == 2 ? 65536 : std::int64_t{1} << 31;
 }
 
 void Tokens::check(std::int64_t vocabulary) const {
   if (vocabulary >= token_limit()) return;
   constexpr std::int64_t kPiece = 1 << 16;
-  std::vector<std::int32_t> piece(static_cast<std::size_t>(std::min(count_, kPiece)));
+  std::vector<std::int32_t> piece(static_cast<std::size_t>(std::min(run_.count, kPiece)));
   try {
-    for (std::int64_t begin = 0; begin < count_; begin += kPiece)
-      copy(begin, std::min(kPiece, count_ - begin), vocabulary, piece.data());
+    for (std::int64_t begin = 0; begin < run_.count; begin += kPiece)
+      copy(begin, std::min(kPiece, run_.count - begin), vocabulary, piece.data());
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
@@ -90,10 +81,11 @@ void Tokens::check(std::int64_t vocabulary) const {
 void Tokens::copy(std::int64_t begin, std::int64_t count, std::int64_t vocabulary,
                   std::int32_t* target) const {
   CHECK_GE(begin, 0);
-  CHECK_LE(begin + count, count_);
+  CHECK_LE(begin + count, run_.count);
   for (std::int64_t i = 0; i < count; ++i) {
     std::uint32_t token = 0;
-    std::memcpy(&token, tokens_ + (begin + i) * width_, static_cast<std::size_t>(width_));
+    std::memcpy(&token, run_.tokens + (begin + i) * run_.width,
+                static_cast<std::size_t>(run_.width));
     if (token >= static_cast<std::uint64_t>(vocabulary)) {
       throw Error(fmt::format(
           "data '{}': token {} at position {} is not below the model's vocabulary of {}", where_,

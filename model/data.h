@@ -1,8 +1,4 @@
-// Data: token files, and the order in which a run sees them.
-//
-// Formats, told apart by their first bytes: llm.c .bin version 1 (magic 20240520, uint16 tokens),
-// llm.c .bin for Llama 3 (magic 20240801, version 7, uint32), and any other file as text of bytes
-// (one token a byte), except that a file named .bin must have one of the magic numbers.
+// Data: token files (formats: token_formats.h), and the order in which a run sees them.
 //
 // Order: the training part is cut into windows of T + 1 tokens that overlap by one; an epoch visits
 // every window once, in an order that depends on the seed and the epoch only. Sequence number s of
@@ -16,19 +12,25 @@
 #include <string>
 
 #include "model/mapped_file.h"
+#include "model/token_formats.h"
 
 namespace sinew::model {
 
+// How a data file is read.
+struct DataReading {
+  std::string format = "auto";  // of token_formats.h
+  std::string tokenizer;        // folder of vocab.json and merges.txt; empty: bytes are tokens
+};
+
 class Tokens {
  public:
-  // Throws UsageError in plain words: missing, empty, truncated, unknown version.
-  explicit Tokens(const std::string& path);
-  // The same from memory; `bytes` must outlive this. For tests and the fuzzer.
-  Tokens(std::span<const std::byte> bytes, const std::string& where);
+  // Throws UsageError in plain words: missing, empty, truncated, of another format.
+  explicit Tokens(const std::string& path, const DataReading& reading = {});
 
-  [[nodiscard]] std::int64_t size() const { return count_; }
-  [[nodiscard]] std::string_view format() const { return format_; }
-  // The largest vocabulary a token of this width can need: 256, 65536, 2^31.
+  [[nodiscard]] std::int64_t size() const { return run_.count; }
+  // In words.
+  [[nodiscard]] std::string_view format() const { return run_.format; }
+  // No token is as large as this, whatever the file holds: 256, 65536, 2^31.
   [[nodiscard]] std::int64_t token_limit() const;
   // Throws UsageError naming the first token that is not below `vocabulary`. Reads the whole file
   // unless its width rules that out.
@@ -39,14 +41,9 @@ class Tokens {
             std::int32_t* target) const;
 
  private:
-  void open(std::span<const std::byte> bytes, const std::string& where);
-
   MappedFile file_;
   std::string where_;
-  const std::byte* tokens_ = nullptr;
-  std::int64_t count_ = 0;
-  int width_ = 1;  // bytes a token
-  std::string_view format_;
+  TokenRun run_;
 };
 
 // A bijection of [0, size) chosen by (seed, epoch): four rounds of a Feistel network over the next

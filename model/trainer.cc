@@ -214,7 +214,7 @@ class TrainerOf final : public Trainer {
 template <typename T>
 void TrainerOf<T>::open_data() {
   const TrainOptions& o = plan_.options;
-  tokens_ = std::make_unique<Tokens>(o.data);
+  tokens_ = std::make_unique<Tokens>(o.data, DataReading{o.data_format, o.tokenizer});
   dataset_ = std::make_unique<Dataset>(*tokens_, o.seq, plan_.config.vocabulary, o.seed,
                                        o.validation_fraction);
 }

@@ -27,6 +27,8 @@ namespace sinew::model {
 struct TrainOptions {
   std::string model = "byte-small";
   std::string data;
+  std::string data_format = "auto";  // token_formats.h
+  std::string tokenizer;             // folder of vocab.json and merges.txt; empty: bytes are tokens
   int tp = 1;
   int cp = 1;
   std::string cp_mode = "zigzag";  // zigzag, contiguous, striped, ulysses

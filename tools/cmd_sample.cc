@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "model/bpe.h"
 #include "model/checkpoint.h"
 #include "model/sample.h"
 #include "sched/base/error.h"
@@ -19,11 +21,13 @@ struct Options {
   model::SampleOptions sample;
   std::string prompt = "\n";
   std::string prompt_tokens;
+  std::string tokenizer;
   int threads = 1;
 };
 
-// Bytes of the prompt, or the numbers given for models whose tokens are no bytes.
-std::vector<std::int32_t> prompt_of(const Options& options, std::int64_t vocabulary) {
+// Tokens of the prompt, its bytes where there is no tokenizer, or the numbers given.
+std::vector<std::int32_t> prompt_of(const Options& options, const model::Bpe* bpe,
+                                    std::int64_t vocabulary) {
   std::vector<std::int32_t> tokens;
   if (!options.prompt_tokens.empty()) {
     for (const std::string_view number : split(options.prompt_tokens, ',')) {
@@ -36,13 +40,31 @@ std::vector<std::int32_t> prompt_of(const Options& options, std::int64_t vocabul
     }
     return tokens;
   }
-  if (vocabulary != kByteVocabulary) {
-    throw UsageError(fmt::format(
-        "this model's {} tokens are not bytes: give --prompt-tokens 1,2,...", vocabulary));
+  if (bpe == nullptr && vocabulary != kByteVocabulary) {
+    throw UsageError(
+        fmt::format("this model's {} tokens are not bytes: give --tokenizer FOLDER or "
+                    "--prompt-tokens 1,2,...",
+                    vocabulary));
   }
   if (options.prompt.empty()) throw UsageError("--prompt '' is empty: give at least one character");
+  if (bpe != nullptr) {
+    bpe->encode(options.prompt, tokens);
+    return tokens;
+  }
   for (const char byte : options.prompt) tokens.push_back(static_cast<unsigned char>(byte));
   return tokens;
+}
+
+void print_token(const Options& options, const model::Bpe* bpe, std::int32_t token) {
+  if (bpe != nullptr) {
+    const std::string_view text = bpe->text_of(token);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  } else if (options.prompt_tokens.empty()) {
+    std::putchar(token);
+  } else {
+    fmt::print(",{}", token);
+  }
+  std::fflush(stdout);
 }
 
 int run_sample(Options& options) {
@@ -52,15 +74,15 @@ int run_sample(Options& options) {
   const model::TrainingState state =
       model::read_state(model::find_checkpoint(options.sample.checkpoint));
   const std::int64_t vocabulary = state.config.vocabulary;
-  options.sample.prompt = prompt_of(options, vocabulary);
-  const bool bytes = options.prompt_tokens.empty();
+  std::optional<model::Bpe> tokenizer;
+  if (!options.tokenizer.empty()) tokenizer = model::Bpe::load(options.tokenizer);
+  const model::Bpe* bpe = tokenizer.has_value() ? &*tokenizer : nullptr;
+  options.sample.prompt = prompt_of(options, bpe, vocabulary);
   bool started = false;
   model::sample(options.sample, {.count = options.threads}, [&](std::int32_t token) {
     if (!std::exchange(started, true))
-      fmt::print("{}", bytes ? options.prompt : options.prompt_tokens);
-    if (bytes) std::putchar(token);
-    if (!bytes) fmt::print(",{}", token);
-    std::fflush(stdout);
+      fmt::print("{}", options.prompt_tokens.empty() ? options.prompt : options.prompt_tokens);
+    print_token(options, bpe, token);
   });
   fmt::print("\n");
   return 0;
@@ -74,6 +96,7 @@ Run declare_sample(Args& args) {
               "folder of a training run's --out, or one checkpoint in it");
   args.option("--prompt", o->prompt, "text to go on from");
   args.option("--prompt-tokens", o->prompt_tokens, "token numbers to go on from, joined by commas");
+  args.option("--tokenizer", o->tokenizer, "folder of GPT-2's vocab.json and merges.txt");
   args.option("--tokens", o->sample.tokens, "how many tokens to sample",
               {.min = 0, .max = 1'000'000});
   args.option("--temperature", o->sample.temperature, "0 takes the likeliest token",

@@ -150,10 +150,11 @@ int run_train(const Options& options) {
   std::optional<RunFolder> folder;
   agree(*world, [&] {
     if (options.train.data.empty())
-      throw UsageError("--data is missing: name a text file or a .bin file of tokens");
+      throw UsageError("--data is missing: name a text file, a .jsonl or a .bin file of tokens");
     plan = model::make_plan(options.train, world->world());
     // What the trainer will open, looked at by every rank before the first collective work.
-    const model::Tokens tokens(plan.options.data);
+    const model::Tokens tokens(plan.options.data,
+                               {plan.options.data_format, plan.options.tokenizer});
     const model::Dataset dataset(tokens, plan.options.seq, plan.config.vocabulary,
                                  plan.options.seed, plan.options.validation_fraction);
     if (first_rank) {

@@ -4,7 +4,11 @@ namespace sinew::tools {
 
 void bind_train_options(Args& args, model::TrainOptions& o) {
   args.option("--model", o.model, "name of a model, or the path of a .json file");
-  args.option("--data", o.data, "text file (bytes are tokens) or .bin file of tokens");
+  args.option("--data", o.data, "text file, .jsonl, or .bin file of tokens");
+  args.option("--data-format", o.data_format,
+              "auto (by name and content), text, jsonl, llmc, nanogpt or megatron");
+  args.option("--tokenizer", o.tokenizer,
+              "folder of GPT-2's vocab.json and merges.txt, for text; none: bytes are tokens");
   args.option("--tp", o.tp, "tensor-parallel ranks", {.min = 1});
   args.option("--cp", o.cp, "context-parallel ranks", {.min = 1});
   args.option("--cp-mode", o.cp_mode,

@@ -25,7 +25,7 @@ std::string llmc(std::int32_t magic, std::int32_t version, std::int32_t count, i
   return bytes;
 }
 
-TEST(Tokens, ReadsBytesAndBothLlmcFormats) {
+TEST(Tokens, BytesAndBothLlmcFormatsByTheirContent) {
   const test::ScratchDirectory directory;
   std::int32_t out[4];
   const Tokens text(directory.write("text", "abcd"));

@@ -87,7 +87,7 @@ std::string outside(const TestFolder& folder) {
 std::vector<Bad> bad_runs(const TestFolder& folder) {
   const std::string empty = folder.write("empty.txt", "");
   const std::string brief = folder.write("brief.txt", "too short");
-  const std::string unknown = folder.write("unknown.bin", std::string(4000, '7'));
+  const std::string unknown = folder.write("unknown.bin", std::string(4001, '7'));
   folder.write("run/latest", "step-00000001");
   folder.write("broken/step-00000001/state.json", "{");
   folder.write("broken/step-00000001/model.safetensors", "12345678901234567890");
@@ -97,7 +97,9 @@ std::vector<Bad> bad_runs(const TestFolder& folder) {
       {"train --data /no/such/file", {"/no/such/file"}},
       {"train --data " + empty, {empty, "empty"}},
       {"train --data " + brief, {"9 tokens", "257"}},
-      {"train --data " + unknown, {unknown, "20240520"}},
+      {"train --data " + unknown, {unknown, "4001 bytes", "uint16", "llm.c"}},
+      {"train --data-format nope --data " + brief, {"'nope'", "jsonl", "megatron"}},
+      {"train --tokenizer /no/such --data " + brief, {"/no/such/vocab.json", "No such file"}},
       {"train --seq 16 --data " + outside(folder), {"token 999", "position 1500", "256"}},
       {train("--out " + folder.path("run")), {"holds the checkpoints", "--resume"}},
       {train("--out " + brief), {brief, "folder"}},
