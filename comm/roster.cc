@@ -11,41 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "comm/process.h"
 #include "sched/base/check.h"
 
 namespace sinew::comm {
-
-namespace {
-
-struct ProcessState {
-  bool found = false;
-  char state = ' ';  // as in /proc/PID/stat; Z and X are dead
-  std::uint64_t start_time = 0;
-};
-
-// Field 3 is the state, field 22 the start time in ticks since boot; the name in between may hold
-// blanks.
-ProcessState read_process(int pid) {
-  ProcessState result;
-  std::FILE* file = std::fopen(fmt::format("/proc/{}/stat", pid).c_str(), "re");
-  if (file == nullptr) return result;
-  char text[1024];
-  const std::size_t size = std::fread(text, 1, sizeof text - 1, file);
-  std::fclose(file);
-  text[size] = '\0';
-  const char* after_name = std::strrchr(text, ')');
-  if (after_name == nullptr) return result;
-  unsigned long long start = 0;
-  result.found =
-      std::sscanf(
-          after_name + 1,
-          " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-          &result.state, &start) == 2;
-  result.start_time = start;
-  return result;
-}
-
-}  // namespace
 
 std::size_t Roster::size_bytes(int world) {
   return sizeof(Poison) + sizeof(Row) * static_cast<std::size_t>(world);
@@ -65,7 +34,7 @@ Roster::Roster(std::byte* memory, int rank, int world, Roster* upper)
 void Roster::join(int origin) {
   own_->origin.store(origin, std::memory_order_relaxed);
   const int pid = getpid();
-  own_->start_time.store(read_process(pid).start_time, std::memory_order_relaxed);
+  own_->start_time.store(process_start_time(pid), std::memory_order_relaxed);
   own_->pid.store(pid, std::memory_order_release);  // meets the acquire in lost_rank
 }
 
@@ -195,10 +164,7 @@ int Roster::lost_rank(int waits_for, std::string* how) const {
     const int pid = row.pid.load(std::memory_order_acquire);  // meets the release in join
     const std::uint64_t start_time = row.start_time.load(std::memory_order_relaxed);
     if (pid == 0 || start_time == 0 || pid == getpid()) continue;
-    const ProcessState process = read_process(pid);
-    if (process.found && process.start_time == start_time && process.state != 'Z' &&
-        process.state != 'X')
-      continue;
+    if (process_lives(pid, start_time)) continue;
     *how = fmt::format("(process {}) is dead", pid);
     return peer;
   }

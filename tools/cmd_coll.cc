@@ -12,12 +12,15 @@
 #include "bench/mpi_baseline.h"
 #include "bench/repeat.h"
 #include "comm/communicator.h"
+#include "comm/device/cuda_ipc.h"
 #include "sched/base/error.h"
 #include "sched/base/text.h"
 #include "sched/base/units.h"
 #include "sched/collective/registry.h"
 #include "tools/command.h"
+#include "tools/device_coll.h"
 #include "tools/json_lines.h"
+#include "tools/launcher.h"
 #include "tools/machine.h"
 #include "tools/selection.h"
 #include "tools/session.h"
@@ -38,6 +41,9 @@ struct Options {
   std::string reduces = "sum";
   std::string buffers = "plain";
   std::string transport = "auto";
+  std::string device = "cpu";
+  std::string protocol = "auto";
+  int channels = 0;
   std::string baseline = "none";
   std::string selection;
   std::string json;
@@ -343,17 +349,62 @@ class Bench {
   bool first_ = true;
 };
 
+void require_rank(int root, int world) {
+  if (root >= 0 && root < world) return;
+  throw UsageError(fmt::format("--root {} is no rank: it must be from 0 to {}", root, world - 1));
+}
+
+// What only one kind of memory has is refused for the other.
+void require_fit(const Options& options, bool on_device) {
+  const Options plain;
+  if (!on_device) {
+    if (options.transport == comm::kCudaIpcName)
+      throw UsageError("--transport cuda_ipc moves device memory: it needs --device cuda");
+    if (options.protocol != plain.protocol)
+      throw UsageError("--protocol is for device memory: it needs --device cuda");
+    return;
+  }
+  if (options.transport != "auto" && options.transport != comm::kCudaIpcName) {
+    throw UsageError(fmt::format(
+        "--transport {} does not move device memory: legal with --device cuda are auto, {}",
+        options.transport, comm::kCudaIpcName));
+  }
+  if (options.buffers != plain.buffers)
+    throw UsageError(fmt::format("--buffers {} is for host memory: legal with --device cuda is {}",
+                                 options.buffers, plain.buffers));
+  if (options.baseline != plain.baseline)
+    throw UsageError("--baseline mpi is for host memory: legal with --device cuda is none");
+}
+
+int run_on_device(comm::Communicator& communicator, const Options& options,
+                  const Request& request) {
+  agree(communicator, [&] { require_rank(options.root, communicator.world()); });
+  return run_device_coll(communicator, {.ops = request.ops,
+                                        .algorithms = request.algorithms,
+                                        .sizes_bytes = request.sizes_bytes,
+                                        .dtypes = request.dtypes,
+                                        .reduces = request.reduces,
+                                        .protocol = options.protocol,
+                                        .json = options.json,
+                                        .channels = options.channels,
+                                        .root = options.root,
+                                        .inplace = options.inplace,
+                                        .check = options.check,
+                                        .budget_s = options.budget_ms * 1e-3,
+                                        .timeout_s = options.timeout_s});
+}
+
 int run_coll(const Options& options) {
   const Request request = parse_request(options);
+  const bool on_device = wants_device(options.device, launcher_of_environment().rank == 0);
+  require_fit(options, on_device);
   use_selection(options.selection);
   const auto communicator = comm::Communicator::from_mpi(
-      {.transport = options.transport, .timeout_s = options.timeout_s});
+      {.transport = on_device ? "auto" : options.transport, .timeout_s = options.timeout_s});
+  if (on_device) return run_on_device(*communicator, options, request);
   std::optional<Bench> bench;
   agree(*communicator, [&] {
-    if (options.root < 0 || options.root >= communicator->world()) {
-      throw UsageError(fmt::format("--root {} is no rank: it must be from 0 to {}", options.root,
-                                   communicator->world() - 1));
-    }
+    require_rank(options.root, communicator->world());
     check_memory(request, options, communicator->world());
     for (const sched::Collective op : request.ops) {
       (void)names_for(request, {.op = op, .world = communicator->world(), .root = options.root});
@@ -377,6 +428,11 @@ Run declare_coll(Args& args) {
   args.option("--reduce", o->reduces, "reductions, joined by commas");
   args.option("--buffers", o->buffers, "plain, symmetric, or both joined by a comma");
   args.option("--transport", o->transport, "transport between the ranks");
+  args.choice("--device", o->device, {"cpu", "cuda", "auto"},
+              "whose memory; auto takes a GPU where there is one and says when not");
+  args.option("--protocol", o->protocol, "on a device: auto, simple, ll or ll128");
+  args.option("--channels", o->channels, "on a device: blocks of the kernel",
+              {.min = 1, .max = 64});
   args.option("--root", o->root, "root of broadcast and reduce", {.min = 0});
   args.flag("--inplace", o->inplace, "in place");
   args.flag("--check", o->check, "check every element of the result");

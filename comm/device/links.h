@@ -60,12 +60,13 @@ struct Links {
   }
 };
 
-// The abort word: 0, or who gave up waiting for whom.
-constexpr std::uint64_t abort_word(int rank, int peer) {
-  return std::uint64_t{1} << 63 | static_cast<std::uint64_t>(rank) << 16 |
-         static_cast<std::uint64_t>(peer);
+// The abort word: 0, or who gave up waiting for whom, and in which of its calls (its low 31 bits).
+constexpr std::uint64_t abort_word(int rank, int peer, std::uint64_t call) {
+  return std::uint64_t{1} << 63 | (call & 0x7fffffffU) << 32 |
+         static_cast<std::uint64_t>(rank) << 16 | static_cast<std::uint64_t>(peer);
 }
 constexpr int abort_rank(std::uint64_t word) { return static_cast<int>(word >> 16 & 0xffffU); }
 constexpr int abort_peer(std::uint64_t word) { return static_cast<int>(word & 0xffffU); }
+constexpr std::uint64_t abort_call(std::uint64_t word) { return word >> 32 & 0x7fffffffU; }
 
 }  // namespace sinew::comm

@@ -1,8 +1,7 @@
 #include "comm/device/resident.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <cstdio>
 #include <string>
 
 #include "comm/error.h"
@@ -37,14 +36,6 @@ void require_legal(const ResidentOptions& options, int world) {
           "multiples of 32 up to " + std::to_string(kThreadsMax) + ", no less than the world");
 }
 
-// What a rank tells the others of its memory.
-struct Card {
-  device::IpcHandle handle;
-  std::int64_t process;
-  std::uint64_t address;
-  int device;
-};
-
 template <typename T>
 device::Memory upload(const std::vector<T>& values, device::Stream& stream) {
   device::Memory memory(values.size() * sizeof(T));
@@ -52,42 +43,34 @@ device::Memory upload(const std::vector<T>& values, device::Stream& stream) {
   return memory;
 }
 
+std::string text_of(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
 std::int64_t divide_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit; }
 
 }  // namespace
 
-Resident::Resident(Bootstrap& bootstrap, const ResidentOptions& options) : options_(options) {
+Resident::Resident(Bootstrap& bootstrap, const ResidentOptions& options)
+    : options_(options), calls_(kCallsKept) {
   require_legal(options, bootstrap.world());
   links_.rank = bootstrap.rank();
   links_.world = bootstrap.world();
   links_.channels = options.channels;
   links_.slots = options.slots;
   links_.slot_bytes = options.slot_bytes;
-  memory_ = device::Memory(static_cast<std::size_t>(links_.size_bytes()));
-  device::Stream stream;
-  stream.fill(memory_.data(), 0, memory_.size_bytes());
-  stream.synchronize();
-
-  // Nobody writes before all have cleared: the exchange is the barrier.
-  const Card mine = {device::export_memory(memory_), getpid(),
-                     reinterpret_cast<std::uint64_t>(memory_.data()), options.device};
-  const std::vector<Card> cards = bootstrap.exchange(mine);
-  for (int r = 0; r < links_.world; ++r) {
-    const Card& card = cards[static_cast<std::size_t>(r)];
-    if (card.process == mine.process) {
-      if (card.device != mine.device) device::enable_peer(card.device);
-      links_.memory[r] = reinterpret_cast<char*>(card.address);
-    } else {
-      mappings_.emplace_back(card.handle);
-      links_.memory[r] = static_cast<char*>(mappings_.back().data());
-    }
-  }
+  memory_ = PeerMemory(bootstrap, static_cast<std::size_t>(links_.size_bytes()));
+  for (int r = 0; r < links_.world; ++r) links_.memory[r] = memory_.of(r);
 }
 
-void Resident::close(Bootstrap& bootstrap) {
-  static_cast<void>(bootstrap.exchange(links_.rank));  // all kernels have ended
-  mappings_.clear();
-  static_cast<void>(bootstrap.exchange(links_.rank));  // nobody maps this rank's memory
+void Resident::close(Bootstrap& bootstrap) { memory_.close(bootstrap); }
+
+bool Resident::takes(const sched::Algorithm& row, int root) const {
+  const sched::Params params = {.world = links_.world, .root = root};
+  if (!row.refuse(params).empty()) return false;
+  return sched::verify(sched::generate(row, params)).facts.credits_in_order <= links_.slots;
 }
 
 const Resident::Program& Resident::program(const sched::Algorithm& row, int root,
@@ -148,6 +131,7 @@ ResidentCall Resident::call_of(const Program& program, Protocol protocol, const 
     call.output_shift = own_block;
   call.count = count;
   call.timeout_ns = static_cast<std::uint64_t>(options_.timeout_s * 1e9);
+  call.number = call_count_;
   call.step_count = program.step_count;
   call.chunks_per_block = contract.chunks_per_block;
   call.segments = static_cast<int>(
@@ -167,15 +151,38 @@ ResidentCall Resident::call_of(const Program& program, Protocol protocol, const 
 
 void Resident::run(const sched::Algorithm& row, int root, Protocol protocol,
                    const ResidentWork& work, device::Stream& stream) {
+  if (protocol == Protocol::kLines && !memory_.lines_arrive_whole()) {
+    throw UsageError("protocol ll128 needs links that carry 128 bytes whole; " +
+                     memory_.describe() + "; legal values: simple, ll");
+  }
   const Program& prepared = program(row, root, stream);
+  note(row, root, work);
   launch_resident(call_of(prepared, protocol, work, stream), protocol, options_.threads, stream);
   end_average(prepared.contract, work, stream);
 }
 
 void Resident::run(const SmallKernel& kernel, const ResidentWork& work, device::Stream& stream) {
-  const Program& prepared = program(sched::find_algorithm(kernel.op, kernel.algorithm), 0, stream);
+  const sched::Algorithm& row = sched::find_algorithm(kernel.op, kernel.algorithm);
+  const Program& prepared = program(row, 0, stream);
+  note(row, 0, work);
   kernel.launch(call_of(prepared, Protocol::kLowLatency, work, stream), options_.threads, stream);
   end_average(prepared.contract, work, stream);
+}
+
+void Resident::note(const sched::Algorithm& row, int root, const ResidentWork& work) {
+  CallInfo& call = calls_[call_count_++ % kCallsKept];
+  call = {.kind = kind_of(row.op),
+          .algorithm = static_cast<std::uint8_t>(&row - sched::algorithms().data()),
+          .dtype = work.dtype,
+          .reduce = work.reduce,
+          .root = static_cast<std::uint16_t>(root),
+          .count = work.count};
+}
+
+std::string Resident::describe_call(std::uint64_t number) const {
+  const std::string name = "call " + std::to_string(number);
+  if (number == 0 || number > call_count_ || call_count_ - number >= kCallsKept) return name;
+  return name + " (" + describe(calls_[(number - 1) % kCallsKept]) + ")";
 }
 
 void Resident::end_average(const sched::Contract& contract, const ResidentWork& work,
@@ -188,15 +195,16 @@ void Resident::end_average(const sched::Contract& contract, const ResidentWork& 
 
 void Resident::check(device::Stream& stream) {
   std::uint64_t word = 0;
-  stream.copy(&word, memory_.data(), sizeof word);
+  stream.copy(&word, links_.memory[links_.rank], sizeof word);
   stream.synchronize();
   if (word == 0) return;
   const int waiting = abort_rank(word);
   const int peer = abort_peer(word);
-  throw Error(Cause::kTimeout, links_.rank, peer,
-              "collective on device memory: rank " + std::to_string(waiting) +
-                  " waited longer than " + std::to_string(options_.timeout_s) + " s for rank " +
-                  std::to_string(peer));
+  const std::string gone = memory_.gone(peer);
+  throw Error(gone.empty() ? Cause::kTimeout : Cause::kPeerGone, links_.rank, peer,
+              "collective on device memory: " + describe_call(abort_call(word)) + ": rank " +
+                  std::to_string(waiting) + " waited longer than " + text_of(options_.timeout_s) +
+                  " s for rank " + std::to_string(peer) + (gone.empty() ? "" : ", which " + gone));
 }
 
 }  // namespace sinew::comm

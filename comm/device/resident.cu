@@ -84,7 +84,7 @@ GPU_FUNCTION bool move_piece(const ResidentCall& call, const sched::Step& step,
   const auto store = [&](std::int64_t i, const gpu::Bytes16& unit) {
     store_unit(target + i * kUnitBytes, unit, bytes_left(part.size, i), elements.size_bytes);
   };
-  const Patience patience = {call.links, call.timeout_ns, step.peer};
+  const Patience patience = {call.links, call.timeout_ns, call.number, step.peer};
   switch (step.verb) {
     case sched::Verb::kSend:
       put_piece<protocol>(wire, message, part.units,
@@ -122,7 +122,7 @@ GPU_FUNCTION bool run_step(const ResidentCall& call, const Counts& counts, const
 
   bool failed = false;
   if (threadIdx.x == 0) {
-    Patience patience = {links, call.timeout_ns, step.peer};
+    Patience patience = {links, call.timeout_ns, call.number, step.peer};
     const auto slots = static_cast<std::uint64_t>(links.slots);
     if (sends && counts.sent[link] >= slots) {
       failed = !wait_until(&here.released, counts.sent[link] + 1 - slots, patience);

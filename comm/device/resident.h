@@ -13,8 +13,9 @@
 // same calls in the same order on one stream each. Calls of one Resident must not overlap: a stream
 // orders them.
 // Errors: a kernel that waits longer than timeout_s for a peer ends, and so do its peers' kernels;
-// check() then throws comm::Error on every rank. The Resident is good for nothing afterwards; ranks
-// of one process destroy theirs only when all kernels of all of them have ended.
+// check() then throws comm::Error on every rank, naming the call, who waited and for whom. The
+// Resident is good for nothing afterwards; ranks of one process destroy theirs only when all
+// kernels of all of them have ended.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,8 @@
 #include <vector>
 
 #include "comm/bootstrap.h"
+#include "comm/call.h"
+#include "comm/device/cuda_ipc.h"
 #include "comm/device/links.h"
 #include "comm/device/protocol.h"
 #include "kernels/device/runtime.h"
@@ -41,7 +44,6 @@ struct ResidentOptions {
   std::int64_t slot_bytes = 64 * 1024;
   unsigned threads = 512;  // of a block, a multiple of 32, at most 512
   double timeout_s = 60;
-  int device = 0;  // this rank's own: the one that is selected
 };
 
 // A call: shapes as in sched/collective/contract.h, memory of this device.
@@ -66,6 +68,7 @@ struct ResidentCall {
   std::int64_t output_shift;
   std::int64_t count;
   std::uint64_t timeout_ns;
+  std::uint64_t number;  // of this call, from 1
   int step_count;
   int chunks_per_block;
   int segments;
@@ -89,7 +92,7 @@ struct SmallKernel {
 class Resident {
  public:
   // Collective: memory is reserved and mapped by all. Throws UsageError on options that no device
-  // takes, device::Error when memory cannot be had or mapped.
+  // takes, comm::Error on all ranks when memory cannot be had or mapped.
   Resident(Bootstrap& bootstrap, const ResidentOptions& options);
   // Collective: when it returns no peer uses this rank's memory any more. Needed before
   // destruction, unless a call failed.
@@ -107,6 +110,9 @@ class Resident {
 
   [[nodiscard]] int rank() const { return links_.rank; }
   [[nodiscard]] int world() const { return links_.world; }
+  [[nodiscard]] const PeerMemory& transport() const { return memory_; }
+  // Whether the row runs with these links: as run() finds it, without its error.
+  [[nodiscard]] bool takes(const sched::Algorithm& row, int root) const;
 
  private:
   // A row's program on the device.
@@ -123,11 +129,16 @@ class Resident {
                                      const ResidentWork& work, device::Stream& stream);
   void end_average(const sched::Contract& contract, const ResidentWork& work,
                    device::Stream& stream) const;
+  void note(const sched::Algorithm& row, int root, const ResidentWork& work);
+  [[nodiscard]] std::string describe_call(std::uint64_t number) const;
 
   ResidentOptions options_;
-  device::Memory memory_;
-  std::vector<device::Mapping> mappings_;
+  PeerMemory memory_;
   Links links_{};
+  // The latest calls, call number n at (n - 1) % kCallsKept: what a report of a failure names.
+  static constexpr std::size_t kCallsKept = 256;
+  std::vector<CallInfo> calls_;
+  std::uint64_t call_count_ = 0;
   device::Memory scratch_;
   std::map<std::pair<const sched::Algorithm*, int>, Program> programs_;
 };

@@ -45,7 +45,7 @@ class SmallRound {
     bool failed = false;
     if (has_peer() && counts_.sent[own_link()] >= slots) {
       const auto peer = static_cast<int>(threadIdx.x);
-      Patience patience = {call_.links, call_.timeout_ns, peer};
+      Patience patience = {call_.links, call_.timeout_ns, call_.number, peer};
       const LinkWords& here = words(call_.links, call_.links.rank, peer, kSmallLane, channel_);
       failed = !wait_until(&here.released, counts_.sent[own_link()] + 1 - slots, patience);
     }
@@ -64,7 +64,7 @@ class SmallRound {
     const Links& links = call_.links;
     const std::uint64_t message = counts_.taken[link_index(peer, kSmallLane)] + 1;
     const char* slot = links.slot(kSmallArea, links.rank, peer, kSmallLane, channel_, message);
-    Patience patience = {links, call_.timeout_ns, peer};
+    Patience patience = {links, call_.timeout_ns, call_.number, peer};
     return take_low_latency(slot + i * 2 * kUnitBytes, message, patience, unit);
   }
 

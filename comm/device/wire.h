@@ -47,6 +47,7 @@ GPU_FUNCTION void store_counts(const Links& links, const Counts& counts) {
 struct Patience {
   const Links& links;
   std::uint64_t timeout_ns;
+  std::uint64_t call;
   int peer;
   std::uint32_t turns = 0;
   std::uint64_t since_ns = 0;
@@ -64,7 +65,8 @@ GPU_FUNCTION bool gave_up(Patience& patience) {
   if (patience.since_ns == 0) patience.since_ns = now;
   if (now - patience.since_ns < patience.timeout_ns) return false;
   for (int r = 0; r < links.world; ++r) {
-    gpu::store_relaxed_sys(abort_place(links, r), abort_word(links.rank, patience.peer));
+    gpu::store_relaxed_sys(abort_place(links, r),
+                           abort_word(links.rank, patience.peer, patience.call));
   }
   return true;
 }

@@ -101,10 +101,15 @@ void select(int device) {
   check(cudaSetDevice(device), "selecting a device");
 }
 
-const Properties& properties() {
-  thread_local std::vector<Properties> known;
+int selected() {
   int device = 0;
   check(cudaGetDevice(&device), "asking for the selected device");
+  return device;
+}
+
+const Properties& properties() {
+  thread_local std::vector<Properties> known;
+  const int device = selected();
   const auto index = static_cast<std::size_t>(device);
   if (known.size() <= index) known.resize(index + 1);
   Properties& result = known[index];
@@ -130,15 +135,35 @@ bool can_reach(int device, int peer) {
 }
 
 void enable_peer(int peer) {
-  int device = 0;
-  check(cudaGetDevice(&device), "asking for the selected device");
-  if (device == peer) return;
+  if (selected() == peer) return;
   const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
   if (error == cudaErrorPeerAccessAlreadyEnabled) {
     cudaGetLastError();
     return;
   }
   check(error, "enabling peer access");
+}
+
+std::string bus_address() {
+  char text[32];
+  check(cudaDeviceGetPCIBusId(text, sizeof text, selected()), "asking for a device's bus address");
+  return text;
+}
+
+// NVLink is told from PCIe by the atomic operations that only it carries between devices.
+LinkKind link_to(const std::string& address) {
+  const int device = selected();
+  int peer = 0;
+  if (cudaDeviceGetByPCIBusId(&peer, address.c_str()) != cudaSuccess) {
+    cudaGetLastError();
+    return LinkKind::kNone;
+  }
+  if (peer == device) return LinkKind::kSame;
+  if (!can_reach(device, peer)) return LinkKind::kNone;
+  int atomics = 0;
+  check(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer),
+        "asking for the link between devices");
+  return atomics != 0 ? LinkKind::kNvLink : LinkKind::kPcie;
 }
 
 Memory::Memory(std::size_t size_bytes, MemoryKind kind) : size_bytes_(size_bytes), kind_(kind) {

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "sched/base/error.h"
 
@@ -43,11 +44,34 @@ struct Properties {
 [[nodiscard]] int count();
 // Chooses the device of the calling thread. Throws UsageError naming the legal values.
 void select(int device);
+[[nodiscard]] int selected();
 [[nodiscard]] const Properties& properties();  // of the selected device
 // Whether `device` can map memory of `peer` (NVLink or PCIe); enable_peer makes it so, once per
 // pair.
 [[nodiscard]] bool can_reach(int device, int peer);
 void enable_peer(int peer);
+
+// How one device reaches the memory of another. kTwin: both are the host twin's. kNone: not at all.
+enum class LinkKind : std::uint8_t { kSame, kNvLink, kPcie, kTwin, kNone };
+constexpr std::string_view name_of(LinkKind kind) {
+  switch (kind) {
+    case LinkKind::kSame:
+      return "the same device";
+    case LinkKind::kNvLink:
+      return "NVLink";
+    case LinkKind::kPcie:
+      return "PCIe";
+    case LinkKind::kTwin:
+      return "host memory (twin)";
+    case LinkKind::kNone:
+      return "no link";
+  }
+  return "";
+}
+// Names the selected device to other processes of this machine, in fewer than 32 characters.
+[[nodiscard]] std::string bus_address();
+// From the selected device to the one of that name; kNone also when this process does not see it.
+[[nodiscard]] LinkKind link_to(const std::string& address);
 
 enum class MemoryKind : std::uint8_t { kDevice, kPinnedHost };
 

@@ -122,5 +122,10 @@ TEST(DeviceRuntime, AnotherProcessMapsMemoryByItsHandle) {
   EXPECT_EQ(memory.as<float>()[kCount - 1], 7.0F);
 }
 
+TEST(DeviceRuntime, MoreMemoryThanThereIsIsAnErrorAtOnce) {
+  EXPECT_THROW(device::Memory(device::properties().memory_bytes + 1), device::Error);
+  EXPECT_THROW(device::Memory(~std::size_t{0}), device::Error);
+}
+
 }  // namespace
 }  // namespace sinew

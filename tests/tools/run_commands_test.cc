@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <utility>
 
+#include "kernels/device/runtime.h"
 #include "sched/collective/registry.h"
 #include "tests/tools/json_text.h"
 #include "tests/tools/process.h"
@@ -33,6 +35,49 @@ TEST(Coll, RunsEveryAlgorithmOfEveryOperationWithoutAWrongElement) {
     if (!row.refuse({.world = 3}).empty()) continue;
     EXPECT_TRUE(seen.contains(std::string(sched::name_of(row.op)) + " " + std::string(row.name)))
         << row.name;
+  }
+}
+
+TEST(Coll, OnTheDeviceChecksEveryAlgorithmAndNeverCallsTheTwinAGpu) {
+  if (!device::properties().twin) GTEST_SKIP() << "this build has CUDA in place of the host twin";
+  const TestFolder folder;
+  const Outcome outcome =
+      run_sinew_ranks(2,
+                      "coll --device cuda --op all --algo all --bytes 0,1000 --dtype bf16 "
+                      "--check --budget-ms 0.01 --json " +
+                          folder.path("rows"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("host twin stands in for a GPU"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("transport cuda_ipc: rank 0 on host twin"), std::string::npos);
+  int copies = 0;
+  std::set<std::string> ops;
+  for (const nlohmann::json& row : json_lines(folder.read("rows"))) {
+    EXPECT_EQ(row["wrong"], 0) << row;
+    EXPECT_EQ(row["transport"], "cuda_ipc");
+    EXPECT_TRUE(row["twin"].get<bool>());
+    EXPECT_TRUE(row["algbw_GBps"].is_null() && row["busbw_GBps"].is_null()) << row;
+    copies += row["algo"] == "copy_engine" ? 1 : 0;
+    ops.insert(row["op"].get<std::string>());
+  }
+  EXPECT_EQ(copies, 2 * 2);
+  EXPECT_EQ(ops.size(), static_cast<std::size_t>(sched::kCollectiveCount));
+}
+
+TEST(Coll, WhatADeviceDoesNotHaveIsRefusedInOneLine) {
+  for (const auto& [arguments, word] : std::vector<std::pair<std::string, std::string>>{
+           {"--device cuda --transport shm", "cuda_ipc"},
+           {"--transport cuda_ipc", "--device cuda"},
+           {"--protocol ll", "--device cuda"},
+           {"--device cuda --protocol nope", "ll128"},
+           {"--device cuda --buffers symmetric", "plain"},
+           {"--device cuda --baseline mpi", "none"},
+           {"--device cuda --algo nope", "one_shot"},
+           {"--device cuda --algo copy_engine", "all_gather"},
+           {"--device gpu", "auto"}}) {
+    const Outcome outcome = run_sinew_ranks(1, "coll --bytes 8 " + arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
+    EXPECT_NE(outcome.err.find(word), std::string::npos) << outcome.err;
   }
 }
 

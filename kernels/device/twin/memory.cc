@@ -68,6 +68,10 @@ bool untouched(const char* begin, const char* end) {
 }  // namespace
 
 void* allocate_pages(std::size_t size_bytes) {
+  if (size_bytes > kMemoryBytes) {
+    throw device::Error("device twin: allocating " + std::to_string(size_bytes) +
+                        " bytes: out of memory, there are " + std::to_string(kMemoryBytes));
+  }
   const std::size_t rounded = round_up(size_bytes == 0 ? 1 : size_bytes, kAlignment);
   const std::size_t pages = round_up(rounded, kPage);
   const int file = memfd_create("sinew-twin", MFD_CLOEXEC);

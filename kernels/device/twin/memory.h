@@ -8,6 +8,10 @@
 
 namespace sinew::twin {
 
+// One allocation has at most so many bytes: a wrong size must be an error, not all of the machine's
+// memory.
+inline constexpr std::size_t kMemoryBytes = std::size_t{1} << 30;
+
 // Throws device::Error. The end of the memory is the end of its last page (up to the alignment of
 // 256 bytes).
 [[nodiscard]] void* allocate_pages(std::size_t size_bytes);

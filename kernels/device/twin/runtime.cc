@@ -112,13 +112,15 @@ void select(int device) {
     throw UsageError("device " + std::to_string(device) + " does not exist; legal values: 0");
 }
 
+int selected() { return 0; }
+
 const Properties& properties() {
   thread_local Properties result;
   result = {.name = "host twin",
             .multiprocessors = twin::Scope::current().multiprocessors,
             .major = 9,
             .minor = 0,
-            .memory_bytes = std::size_t{1} << 30,
+            .memory_bytes = twin::kMemoryBytes,
             .shared_bytes_block_max = std::size_t{227} * 1024,
             .twin = true};
   return result;
@@ -127,6 +129,12 @@ const Properties& properties() {
 bool can_reach(int device, int peer) { return device == 0 && peer == 0; }
 
 void enable_peer(int peer) { select(peer); }
+
+std::string bus_address() { return "twin"; }
+
+LinkKind link_to(const std::string& address) {
+  return address == bus_address() ? LinkKind::kTwin : LinkKind::kNone;
+}
 
 Memory::Memory(std::size_t size_bytes, MemoryKind kind)
     : data_(twin::allocate_pages(size_bytes)), size_bytes_(size_bytes), kind_(kind) {}
