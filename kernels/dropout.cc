@@ -1,5 +1,6 @@
 #include "kernels/dropout.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/grain.h"
@@ -14,7 +15,7 @@ void run(typename DropoutFunctions<T>::Function function, const RandomStream& ra
          double probability, const DropoutShape& shape, const T* x, T* y, Threads threads) {
   CHECK_LE(shape.first_column + shape.columns, shape.global_columns);
   const std::uint32_t threshold = drop_threshold(probability);
-  const auto factor = static_cast<Wide<T>>(1.0 / (1.0 - probability));
+  const auto factor = static_cast<Wide<T>>(keep_factor(threshold));
   parallel_for(threads, shape.rows, grain_rows(shape.columns),
                [&](std::int64_t begin, std::int64_t end) {
                  DropoutShape part = shape;
@@ -30,8 +31,11 @@ void run(typename DropoutFunctions<T>::Function function, const RandomStream& ra
 std::uint32_t drop_threshold(double probability) {
   CHECK_GE(probability, 0.0);
   CHECK_LT(probability, 1.0);
-  const double scaled = std::round(probability * 0x1p32);
-  return scaled >= 0x1p32 ? 0xffffffffU : static_cast<std::uint32_t>(scaled);
+  return std::min(0xffffU, static_cast<std::uint32_t>(std::round(probability * 0x1p16)));
+}
+
+double keep_factor(std::uint32_t threshold) {
+  return 0x1p16 / (0x1p16 - static_cast<double>(threshold));
 }
 
 template <typename T>

@@ -7,7 +7,7 @@ namespace {
 template <typename T>
 Wide<T> dropped(const RandomStream& random, std::uint32_t threshold, Wide<T> factor,
                 std::int64_t index, T x) {
-  return random_word(random, index) >= threshold ? widen(x) * factor : Wide<T>{0};
+  return random_bits(random, index) >= threshold ? widen(x) * factor : Wide<T>{0};
 }
 
 template <typename T, class Function>

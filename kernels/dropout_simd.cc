@@ -1,4 +1,4 @@
-// The vector dropout: 64 random words at a time, drawn into a buffer, then spent.
+// The vector dropout: the bits of 128 elements at a time, drawn into a buffer, then spent.
 #include "kernels/dropout.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,27 +12,32 @@ HWY_BEFORE_NAMESPACE();
 namespace sinew::kernels::HWY_NAMESPACE {
 namespace {
 
-// body(io, i, kept) for packs of a row: kept(x) is x times factor where it is kept, else 0.
-template <typename T, class Body>
+// Calls body(io, i, kept) for the packs of a row: kept(x) is x times factor where it is kept, else
+// 0. past_cache: the stores of body bypass the cache.
+template <typename T, bool past_cache, class Body>
 HWY_INLINE void for_each_dropped(const RandomStream& random, std::uint32_t threshold, float factor,
                                  std::int64_t first, std::int64_t count, const Body& body) {
   const WordTag d;
   const auto least = hn::Set(d, threshold);
   const auto scale = hn::Set(FloatTag(), factor);
-  const auto kept = [&](FloatVec x, FloatVec word) SINEW_LAMBDA {
-    const auto drops = hn::Lt(hn::BitCast(d, word), least);
-    return hn::IfThenZeroElse(hn::RebindMask(FloatTag(), drops), hn::Mul(x, scale));
-  };
   for_each_random_piece(
       random, first, count,
-      [&](std::int64_t begin, std::int64_t piece, const std::uint32_t* words) SINEW_LAMBDA {
-        for_each_pack<T>(piece, [&](auto io, std::int64_t i) SINEW_LAMBDA {
-          // Words travel as the bits of floats, so that they are split like the elements they
-          // belong to.
-          const auto word = io.load(reinterpret_cast<const float*>(words) + i);
-          body(io, begin + i,
-               [&](const PackOf<T>& x) SINEW_LAMBDA { return apply(kept, x, word); });
-        });
+      [&](std::int64_t begin, std::int64_t piece, const std::uint16_t* bits) SINEW_LAMBDA {
+        const auto pack = [&](auto io, std::int64_t i) SINEW_LAMBDA {
+          const auto drawn = load_bits<T>(bits + i);
+          body(io, begin + i, [&](PackOf<T> x) SINEW_LAMBDA {
+            for_rows<static_cast<int>(kPackVectors<T>)>([&](auto k) SINEW_LAMBDA {
+              const auto drops = hn::RebindMask(FloatTag(), hn::Lt(drawn.v[k], least));
+              x.v[k] = hn::IfThenZeroElse(drops, hn::Mul(x.v[k], scale));
+            });
+            return x;
+          });
+        };
+        if constexpr (past_cache) {
+          for_each_pack_past_cache<T>(piece, pack);
+        } else {
+          for_each_pack<T>(piece, pack);
+        }
       });
 }
 
@@ -40,24 +45,39 @@ std::int64_t row_index(const DropoutShape& shape, std::int64_t r) {
   return (shape.first_row + r) * shape.global_columns + shape.first_column;
 }
 
+// Whether rows of y should bypass the cache and every pack of a piece is aligned.
+template <typename T>
+bool bypasses(const DropoutShape& shape, const T* x, const T* y) {
+  return x != y && rows_bypass_cache(y, shape.rows, shape.columns, 1) &&
+         shape.first_column % kPackElements<T> == 0 && shape.global_columns % kPackElements<T> == 0;
+}
+
+template <typename T, bool past_cache>
+HWY_INLINE void assign_rows(const RandomStream& random, std::uint32_t threshold, float factor,
+                            const DropoutShape& shape, const T* x, T* y) {
+  for (std::int64_t r = 0; r < shape.rows; ++r, x += shape.columns, y += shape.columns) {
+    for_each_dropped<T, past_cache>(random, threshold, factor, row_index(shape, r), shape.columns,
+                                    [&](auto io, std::int64_t c, auto kept)
+                                        SINEW_LAMBDA { io.store(kept(io.load(x + c)), y + c); });
+  }
+}
+
 template <typename T>
 void assign(const RandomStream& random, std::uint32_t threshold, float factor,
             const DropoutShape& shape, const T* x, T* y) {
-  for (std::int64_t r = 0; r < shape.rows; ++r, x += shape.columns, y += shape.columns) {
-    for_each_dropped<T>(random, threshold, factor, row_index(shape, r), shape.columns,
-                        [&](auto io, std::int64_t c, auto kept)
-                            SINEW_LAMBDA { io.store(kept(io.load(x + c)), y + c); });
-  }
+  if (!bypasses(shape, x, y)) return assign_rows<T, false>(random, threshold, factor, shape, x, y);
+  assign_rows<T, true>(random, threshold, factor, shape, x, y);
+  hwy::FlushStream();
 }
 
 template <typename T>
 void add(const RandomStream& random, std::uint32_t threshold, float factor,
          const DropoutShape& shape, const T* x, T* y) {
   for (std::int64_t r = 0; r < shape.rows; ++r, x += shape.columns, y += shape.columns) {
-    for_each_dropped<T>(random, threshold, factor, row_index(shape, r), shape.columns,
-                        [&](auto io, std::int64_t c, auto kept) SINEW_LAMBDA {
-                          io.store(add_packs(io.load(y + c), kept(io.load(x + c))), y + c);
-                        });
+    for_each_dropped<T, false>(random, threshold, factor, row_index(shape, r), shape.columns,
+                               [&](auto io, std::int64_t c, auto kept) SINEW_LAMBDA {
+                                 io.store(add_packs(io.load(y + c), kept(io.load(x + c))), y + c);
+                               });
   }
 }
 

@@ -4,8 +4,8 @@
 // adamw<float>), and the bf16 weight is the master rounded to nearest even. Without one: the bf16
 // weight itself takes the step in f32 and is rounded stochastically, up with the probability of its
 // distance from the value below, so that updates smaller than half a unit (2^-9 of the weight) are
-// not all lost. The random word is that of the element's global index (random.h), so a shard rounds
-// as the whole does; use a stream per step.
+// not all lost. The random bits are those of the element's global index (random.h), so a shard
+// rounds as the whole does; use a stream per step.
 //
 // Every array: [count], none overlapping another. Traffic per element: 16 bytes read (14 without
 // master) and 14 (10) written.
@@ -31,9 +31,9 @@ void adamw_stochastic(const AdamW& options, const RandomStream& random, std::int
                       std::int64_t count, const float* gradient, bf16* weight, float* first_moment,
                       float* second_moment, Threads threads = {});
 
-// The bf16 next to `value` toward zero, or away from it when the low 16 bits of `value` plus those
-// of `word` carry. Infinities and NaN stay.
-[[nodiscard]] bf16 round_stochastically(float value, std::uint32_t word);
+// The bf16 next to `value` toward zero, or away from it when the low 16 bits of `value` plus `bits`
+// carry. Infinities and NaN stay.
+[[nodiscard]] bf16 round_stochastically(float value, std::uint16_t bits);
 
 // What one version provides; see registry.h.
 struct MixedAdamWFunctions {

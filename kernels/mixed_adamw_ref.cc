@@ -20,16 +20,15 @@ void stochastic(const AdamW& options, const RandomStream& random, std::int64_t f
     float value = to_float(weight[i]);
     adamw_plain<float>().step(options, 1, gradient + i, &value, first_moment + i,
                               second_moment + i);
-    weight[i] = round_stochastically(value, random_word(random, first_index + i));
+    weight[i] = round_stochastically(value, random_bits(random, first_index + i));
   }
 }
 
 }  // namespace
 
-bf16 round_stochastically(float value, std::uint32_t word) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
+bf16 round_stochastically(float value, std::uint16_t bits) {
   if (!std::isfinite(value)) return to_bf16(value);
-  return {static_cast<std::uint16_t>((bits + (word & 0xffffU)) >> 16)};
+  return {static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(value) + bits) >> 16)};
 }
 
 const MixedAdamWFunctions& mixed_adamw_plain() {

@@ -28,12 +28,11 @@ void with_master(const AdamW& options, std::int64_t count, const float* gradient
 }
 
 // f32 values whose low 16 bits are 0, so that storing them as bf16 rounds no more.
-HWY_INLINE FloatVec rounded_stochastically(FloatVec value, FloatVec word) {
+HWY_INLINE FloatVec rounded_stochastically(FloatVec value, WordVec noise) {
   const WordTag d;
-  const auto bits = hn::BitCast(d, value);
-  const auto noise = hn::And(hn::BitCast(d, word), hn::Set(d, 0xffffU));
-  const auto rounded = hn::And(hn::Add(bits, noise), hn::Set(d, 0xffff0000U));
-  return hn::IfThenElse(hn::IsFinite(value), hn::BitCast(FloatTag(), rounded), value);
+  const auto sum = hn::Add(hn::BitCast(d, value), noise);
+  const auto rounded = hn::BitCast(FloatTag(), hn::And(sum, hn::Set(d, 0xffff0000U)));
+  return hn::IfThenElse(hn::IsFinite(value), rounded, value);
 }
 
 void stochastic(const AdamW& options, const RandomStream& random, std::int64_t first_index,
@@ -42,16 +41,16 @@ void stochastic(const AdamW& options, const RandomStream& random, std::int64_t f
   const AdamWStep take_step(options);
   for_each_random_piece(
       random, first_index, count,
-      [&](std::int64_t begin, std::int64_t piece, const std::uint32_t* words) SINEW_LAMBDA {
+      [&](std::int64_t begin, std::int64_t piece, const std::uint16_t* bits) SINEW_LAMBDA {
         for_each_pack<bf16>(piece, [&](auto io, std::int64_t at) SINEW_LAMBDA {
           const std::int64_t i = begin + at;
           auto m = io.load(first_moment + i);
           auto v = io.load(second_moment + i);
-          const auto w = take_step(io.load(gradient + i), io.load(weight + i), m, v);
-          const auto word = io.load(reinterpret_cast<const float*>(words) + at);
-          const auto round = [](FloatVec x, FloatVec bits)
-                                 SINEW_LAMBDA { return rounded_stochastically(x, bits); };
-          io.store(apply(round, w, word), weight + i);
+          auto w = take_step(io.load(gradient + i), io.load(weight + i), m, v);
+          const auto drawn = load_bits<bf16>(bits + at);
+          w.v[0] = rounded_stochastically(w.v[0], drawn.v[0]);
+          w.v[1] = rounded_stochastically(w.v[1], drawn.v[1]);
+          io.store(w, weight + i);
           io.store(m, first_moment + i);
           io.store(v, second_moment + i);
         });

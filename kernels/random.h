@@ -1,9 +1,12 @@
-// Random words by global element index: what dropout and stochastic rounding draw, the same on
-// every layout, processor and version. A counter of Philox gives four words; elements take them so
-// that vector code needs no shuffles: element i of a stream is in block i / 64, at place p = i % 64
-// it takes word p / 16 of counter 16 (i / 64) + p % 16.
+// Random bits by global element index: what dropout and stochastic rounding draw, the same on every
+// layout, processor and version. An element takes 16 bits, so a counter of Philox serves eight; its
+// words are shared out as vector code finds them without a shuffle, in 64-bit lanes that hold a
+// product of the last round. Element i of a stream is in block i / 128; of the 32 places that the
+// eight counters of a lane group fill with words 1 and 0, then of the 32 with words 3 and 2, place
+// p takes the half p % 2 of word 1 (3) for p % 4 < 2, else of word 0 (2).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "sched/base/philox.h"
@@ -17,12 +20,17 @@ struct RandomStream {
   std::uint64_t stream = 0;
 };
 
-inline constexpr std::int64_t kRandomBlock = 64;
+inline constexpr std::int64_t kRandomBlock = 128;
+inline constexpr std::int64_t kBlockCounters = 16;
 
-inline std::uint32_t random_word(const RandomStream& random, std::int64_t index) {
-  const auto place = static_cast<std::uint64_t>(index % kRandomBlock);
-  const std::uint64_t counter = static_cast<std::uint64_t>(index / kRandomBlock) * 16 + place % 16;
-  return Philox(random.seed, random.purpose).words(counter, random.stream)[place / 16];
+inline std::uint16_t random_bits(const RandomStream& random, std::int64_t index) {
+  const std::int64_t place = index % kRandomBlock;
+  const std::int64_t counter =
+      index / kRandomBlock * kBlockCounters + place / 64 * 8 + place % 32 / 4;
+  const std::int64_t word = place / 32 % 2 * 2 + 1 - place % 4 / 2;
+  const auto words =
+      Philox(random.seed, random.purpose).words(static_cast<std::uint64_t>(counter), random.stream);
+  return static_cast<std::uint16_t>(words[static_cast<std::size_t>(word)] >> (place % 2 * 16));
 }
 
 }  // namespace sinew::kernels

@@ -4,27 +4,41 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <set>
+#include <utility>
 
 #include "kernels/registry.h"
+#include "kernels/streaming.h"
 #include "tests/kernels/compare.h"
 
 namespace sinew::kernels {
 namespace {
 
-TEST(RandomWords, FollowTheStatedMappingAndDoNotRepeat) {
+// Each word of the 16 counters of a block serves two elements, and no two elements of it share
+// bits.
+TEST(RandomBits, FollowTheStatedMappingAndUseEveryBitOnce) {
   const RandomStream random{123, 5, 9};
-  std::set<std::uint32_t> seen;
-  for (std::int64_t index = 0; index < 1000; ++index) {
-    const auto counter = static_cast<std::uint64_t>(index / 64 * 16 + index % 16);
-    EXPECT_EQ(random_word(random, index),
-              Philox(123, 5).words(counter, 9)[static_cast<std::size_t>(index % 64 / 16)]);
-    seen.insert(random_word(random, index));
+  for (const std::int64_t block : {std::int64_t{0}, std::int64_t{3}, std::int64_t{1} << 29}) {
+    std::set<std::pair<std::uint64_t, int>> halves;
+    for (std::int64_t place = 0; place < 128; ++place) {
+      const auto counter = static_cast<std::uint64_t>(block * 16 + place / 64 * 8 + place % 32 / 4);
+      const auto word = static_cast<int>((place % 64 < 32 ? 1 : 3) - (place % 4 < 2 ? 0 : 1));
+      const std::uint32_t drawn = Philox(123, 5).words(counter, 9)[static_cast<std::size_t>(word)];
+      EXPECT_EQ(random_bits(random, block * 128 + place),
+                place % 2 == 0 ? drawn & 0xffffU : drawn >> 16);
+      halves.emplace(counter, word * 2 + static_cast<int>(place % 2));
+    }
+    EXPECT_EQ(halves.size(), 128U);
   }
-  EXPECT_GE(seen.size(), 999U);
-  EXPECT_NE(random_word(random, 0), random_word({124, 5, 9}, 0));
-  EXPECT_NE(random_word(random, 0), random_word({123, 6, 9}, 0));
-  EXPECT_NE(random_word(random, 0), random_word({123, 5, 10}, 0));
+  // Streams, purposes and seeds differ: of 128 elements, two agree by chance in 1 of 512 runs.
+  for (const RandomStream& other :
+       {RandomStream{124, 5, 9}, RandomStream{123, 6, 9}, RandomStream{123, 5, 10}}) {
+    int equal = 0;
+    for (std::int64_t i = 0; i < 128; ++i)
+      equal += random_bits(random, i) == random_bits(other, i) ? 1 : 0;
+    EXPECT_LE(equal, 2);
+  }
 }
 
 template <typename T>
@@ -47,7 +61,7 @@ TYPED_TEST(DropoutVersions, AnyPartOfTheMatrixDropsByGlobalIndex) {
           const auto x = normal_values<T>(3 * columns, values, 1.0, 1);
           const auto target = normal_values<T>(3 * columns, values, 1.0, 2);
           const std::uint32_t threshold = drop_threshold(0.3);
-          const auto factor = static_cast<float>(1.0 / 0.7);
+          const auto factor = static_cast<float>(keep_factor(threshold));
           Guarded<T> y(3 * columns, 3);
           Guarded<T> sum = target;
           version.functions->assign(random, threshold, factor, shape, x.data(), y.data());
@@ -56,7 +70,7 @@ TYPED_TEST(DropoutVersions, AnyPartOfTheMatrixDropsByGlobalIndex) {
           for (std::int64_t i = 0; i < 3 * columns; ++i) {
             const std::int64_t index =
                 (first_row + i / columns) * 1000 + first_column + i % columns;
-            const bool keeps = random_word(random, index) >= threshold;
+            const bool keeps = random_bits(random, index) >= threshold;
             const float value = keeps ? widen(x[i]) * factor : 0.0F;
             ASSERT_EQ(exact(y[i]), exact(narrow<T>(value))) << version.version << " " << i;
             ASSERT_EQ(exact(sum[i]), exact(narrow<T>(widen(target[i]) + value)));
@@ -67,6 +81,39 @@ TYPED_TEST(DropoutVersions, AnyPartOfTheMatrixDropsByGlobalIndex) {
           EXPECT_EQ(exact(in_place), exact(y));
         }
       }
+    }
+  }
+}
+
+TEST(Dropout, TheFactorMakesTheMeanExactForEveryProbability) {
+  for (const double probability : {0.0, 1e-9, 0.1, 0.5, 0.999999, 0.99999999}) {
+    const std::uint32_t threshold = drop_threshold(probability);
+    EXPECT_NEAR(threshold * 0x1p-16, probability, 0x1p-16);
+    EXPECT_LT(threshold, 65536U);
+    // Of 2^16 equally likely bits, 2^16 - threshold keep.
+    EXPECT_DOUBLE_EQ(keep_factor(threshold) * (0x1p16 - threshold) * 0x1p-16, 1.0);
+  }
+}
+
+// Outputs that bypass the cache hold what those that do not hold.
+TYPED_TEST(DropoutVersions, LargeOutputsHoldTheSameBits) {
+  using T = TypeParam;
+  const std::int64_t columns = 1024;
+  const std::int64_t rows =
+      cpu().l3_bytes / (columns * static_cast<std::int64_t>(sizeof(T))) / 4 + 3;
+  std::mt19937_64 values(4);
+  const auto x = normal_values<T>(rows * columns, values, 1.0, 0);
+  for (const auto& version : versions_of<DropoutFunctions<T>>()) {
+    if (version.version == "plain") continue;
+    std::vector<T> large(static_cast<std::size_t>(rows * columns) + 64);
+    T* y = large.data() + elements_to_alignment(large.data(), 64);
+    version.functions->assign({1, 2, 3}, 20000, 1.5F, {rows, columns, 2, 64, 2048}, x.data(), y);
+    std::vector<T> row(columns);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      version.functions->assign({1, 2, 3}, 20000, 1.5F, {1, columns, 2 + r, 64, 2048},
+                                x.data() + r * columns, row.data());
+      ASSERT_EQ(std::memcmp(row.data(), y + r * columns, row.size() * sizeof(T)), 0)
+          << version.version << " " << r;
     }
   }
 }

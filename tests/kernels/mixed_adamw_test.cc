@@ -62,7 +62,7 @@ TEST(MixedAdamWVersions, TheStochasticWeightIsTheF32StepRoundedByTheElementsOwnW
             .step(options_at(1), count, g.data(), value.data(), e_m.data(), e_v.data());
         for (std::int64_t i = 0; i < count; ++i) {
           EXPECT_EQ(weight[i].bits,
-                    round_stochastically(value[i], random_word(random, first + i)).bits)
+                    round_stochastically(value[i], random_bits(random, first + i)).bits)
               << version.version << " " << i;
         }
         EXPECT_EQ(exact(m), exact(e_m));
@@ -81,7 +81,7 @@ TEST(StochasticRounding, IsOneOfTheTwoNeighboursAndUnbiased) {
     const int draws = 20000;
     std::set<double> seen;
     for (int i = 0; i < draws; ++i) {
-      const double rounded = exact(round_stochastically(value, random_word({1, 1, 1}, i)));
+      const double rounded = exact(round_stochastically(value, random_bits({1, 1, 1}, i)));
       seen.insert(rounded);
       sum +=
           (rounded - static_cast<double>(value)) / (std::abs(static_cast<double>(value)) + 1e-300);
@@ -93,9 +93,9 @@ TEST(StochasticRounding, IsOneOfTheTwoNeighboursAndUnbiased) {
     const double unit = value == 1e-40F ? 1.0 : 0x1p-7;
     EXPECT_NEAR(sum / draws, 0.0, 5 * unit / std::sqrt(static_cast<double>(draws)));
   }
-  EXPECT_TRUE(std::isnan(exact(round_stochastically(NAN, 0xffffffffU))));
-  EXPECT_EQ(exact(round_stochastically(INFINITY, 0xffffffffU)), INFINITY);
-  EXPECT_EQ(exact(round_stochastically(-INFINITY, 0xffffffffU)), -INFINITY);
+  EXPECT_TRUE(std::isnan(exact(round_stochastically(NAN, 0xffffU))));
+  EXPECT_EQ(exact(round_stochastically(INFINITY, 0xffffU)), INFINITY);
+  EXPECT_EQ(exact(round_stochastically(-INFINITY, 0xffffU)), -INFINITY);
 }
 
 TEST(StochasticRounding, SmallUpdatesMoveTheWeightsOnAverage) {
