@@ -70,7 +70,15 @@ part_tune_2() {
   record tune_2 "$run" -n 2 build/sinew tune --bytes 8:4M:x8 --budget-ms 10 --out runs/selection.txt
 }
 part_p2p() { record p2p "$run" -n 2 build/sinew p2p; }
-part_kernels() { google kernels build/bench/bench_kernels; }
+# The fastest version of every kernel but the products, which have parts of their own; then all other versions.
+part_kernels() { google kernels build/bench/bench_kernels '--benchmark_filter=-^(gemm|ladder|attention)'; }
+part_attention() { google attention build/bench/bench_kernels '--benchmark_filter=^attention'; }
+part_gemm_f32() { google gemm_f32 build/bench/bench_kernels '--benchmark_filter=^gemm/f32/threads1'; }
+part_gemm_bf16() { google gemm_bf16 build/bench/bench_kernels '--benchmark_filter=^gemm/bf16/threads1'; }
+part_gemm_2() { google gemm_2 build/bench/bench_kernels '--benchmark_filter=^(gemm/.*/threads2|gemm_batch)'; }
+part_ladder() { google ladder build/bench/bench_kernels '--benchmark_filter=^ladder'; }
+# Whole training steps, beside PyTorch's.
+part_step() { record step build/bench/bench_step; }
 part_layers() { google layers build/bench/bench_layers; }
 part_training() {
   rm -rf runs/bench_training
@@ -87,7 +95,7 @@ part_sample() {
 
 parts=("$@")
 ((${#parts[@]})) || parts=(collectives_2 collectives_4 collectives_8 symmetric_2 operations_2 tune_2 p2p kernels
-                             layers training sample)
+                             attention gemm_f32 gemm_bf16 gemm_2 ladder layers step training sample)
 for part in "${parts[@]}"; do
   declare -F "part_$part" >/dev/null || { echo "bench: unknown part '$part'" >&2; exit 2; }
   "part_$part"

@@ -122,7 +122,9 @@ void register_type(const char* type) {
       for (const std::int64_t time : kTimes) {
         if (&version != &versions.back() && time != 512) continue;
         benchmark::RegisterBenchmark(
-            fmt::format("attention/{}/{}/T{}/D{}", type, version.version, time, head_dim).c_str(),
+            fmt::format("{}attention/{}/T{}/D{}/{}", &version == &versions.back() ? "" : "ladder/",
+                        type, time, head_dim, version.version)
+                .c_str(),
             [version, time, head_dim](benchmark::State& state) {
               bench<T>(state, *version.functions, time, head_dim);
             })

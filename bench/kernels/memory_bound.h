@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "kernels/element.h"
 #include "kernels/registry.h"
@@ -85,11 +86,17 @@ void add_benchmark(const std::string& name, Run run) {
   benchmark::RegisterBenchmark(name.c_str(), run)->Iterations(kBlocks)->UseManualTime();
 }
 
+// The name of a version's row: the slower versions stand together, under ladder/.
+inline std::string row_name(const std::string& name, std::string_view version, bool is_best) {
+  return std::string(is_best ? "" : "ladder/") + name + "/" + std::string(version);
+}
+
 // Registers `run` for each available version of an operation: run(state, functions).
 template <typename Functions, typename Run>
 void add_versions(const std::string& name, Run run) {
-  for (const auto& version : kernels::versions_of<Functions>()) {
-    add_benchmark(name + "/" + std::string(version.version),
+  const auto versions = kernels::versions_of<Functions>();
+  for (const auto& version : versions) {
+    add_benchmark(row_name(name, version.version, &version == &versions.back()),
                   [f = version.functions, run](benchmark::State& state) { run(state, *f); });
   }
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 namespace sinew::bench {
 
@@ -15,6 +16,19 @@ double seconds_now(int threads) {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+void wait_until_idle() {
+  const auto process_seconds = [] {
+    timespec t{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  };
+  for (int i = 0; i < 100; ++i) {
+    const double begin = process_seconds();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (process_seconds() - begin < 2e-4) return;
+  }
 }
 
 double median(std::vector<double> values) {

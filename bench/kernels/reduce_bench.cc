@@ -50,21 +50,24 @@ void bench_copy(benchmark::State& state, const ReduceFunctions& f, std::int64_t 
 
 void register_version(const KernelVersion<ReduceFunctions>& version, bool is_best) {
   const ReduceFunctions& f = *version.functions;
+  const char* prefix = is_best ? "" : "ladder/";
   const auto sizes = parse_byte_range(is_best ? "8,64,512,4K,32K,256K,2M,16M,64M" : "256K,64M");
   for (const std::int64_t size : sizes) {
     const std::string bytes = format_bytes(size);
     for (const DTypeInfo& type : kDTypes) {
-      add_benchmark(fmt::format("reduce/{}/sum/inplace/{}/{}", type.name, version.version, bytes),
-                    [&f, type, size](benchmark::State& state) {
-                      bench_binary(state, f, type.dtype, ReduceOp::kSum, size, true);
-                    });
-      add_benchmark(fmt::format("reduce/{}/sum/apart/{}/{}", type.name, version.version, bytes),
-                    [&f, type, size](benchmark::State& state) {
-                      bench_binary(state, f, type.dtype, ReduceOp::kSum, size, false);
-                    });
+      add_benchmark(
+          fmt::format("{}reduce/{}/sum/inplace/{}/{}", prefix, type.name, version.version, bytes),
+          [&f, type, size](benchmark::State& state) {
+            bench_binary(state, f, type.dtype, ReduceOp::kSum, size, true);
+          });
+      add_benchmark(
+          fmt::format("{}reduce/{}/sum/apart/{}/{}", prefix, type.name, version.version, bytes),
+          [&f, type, size](benchmark::State& state) {
+            bench_binary(state, f, type.dtype, ReduceOp::kSum, size, false);
+          });
       if (size == (256 << 10)) {
         for (const ReduceOp op : {ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax}) {
-          add_benchmark(fmt::format("reduce/{}/{}/inplace/{}/{}", type.name, name_of(op),
+          add_benchmark(fmt::format("{}reduce/{}/{}/inplace/{}/{}", prefix, type.name, name_of(op),
                                     version.version, bytes),
                         [&f, type, op, size](benchmark::State& state) {
                           bench_binary(state, f, type.dtype, op, size, true);
@@ -74,14 +77,14 @@ void register_version(const KernelVersion<ReduceFunctions>& version, bool is_bes
     }
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
       for (const int sources : {2, 4, 8}) {
-        add_benchmark(
-            fmt::format("reduce_many/{}/{}/{}/{}", name_of(dtype), sources, version.version, bytes),
-            [&f, dtype, sources, size](benchmark::State& state) {
-              bench_many(state, f, dtype, sources, size);
-            });
+        add_benchmark(fmt::format("{}reduce_many/{}/{}/{}/{}", prefix, name_of(dtype), sources,
+                                  version.version, bytes),
+                      [&f, dtype, sources, size](benchmark::State& state) {
+                        bench_many(state, f, dtype, sources, size);
+                      });
       }
     }
-    add_benchmark(fmt::format("copy/{}/{}", version.version, bytes),
+    add_benchmark(fmt::format("{}copy/{}/{}", prefix, version.version, bytes),
                   [&f, size](benchmark::State& state) { bench_copy(state, f, size); });
   }
 }
