@@ -1,5 +1,5 @@
 // What mixed precision adds to a step: conversions, AdamW of bf16 weights; and dropout, which
-// shares their random words. In the second level cache and from memory.
+// shares their random bits. In the second level cache and from memory.
 #include <fmt/format.h>
 
 #include "bench/kernels/memory_bound.h"

@@ -1,4 +1,4 @@
-// Laws of dropout and of the random words it draws: the mask depends on seed, purpose, stream and
+// Laws of dropout and of the random bits it draws: the mask depends on seed, purpose, stream and
 // global index only; any part of the matrix, any version and any thread count draw the same one.
 #include "kernels/dropout.h"
 
