@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <thread>
 #include <vector>
 
 #include "kernels/device/runtime.h"
@@ -52,10 +53,16 @@ TEST(DeviceRuntime, AMissingEventIsARace) {
   const long before = races_seen();
   device::Stream first, second;
   const DeviceArray<float> x(normal_values(kCount, 1), first), y(normal_values(kCount, 2), first);
-  add(x, y, first, 8);
-  add(y, x, second, 8);
-  first.synchronize();
-  second.synchronize();
+  // A thread for each stream: one that had waited for the first stream would take part in the
+  // second one's lock, and so order the two whenever that one had not begun.
+  const auto use = [](const auto& target, const auto& other, device::Stream& stream) {
+    add(target, other, stream, 8);
+    stream.synchronize();
+  };
+  std::thread one([&] { use(x, y, first); });
+  std::thread other([&] { use(y, x, second); });
+  one.join();
+  other.join();
   EXPECT_GT(races_seen(), before);
 }
 

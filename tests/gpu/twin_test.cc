@@ -205,7 +205,8 @@ void expect_trouble(const std::string& trouble, std::string_view words) {
 
 TEST(Twin, ReportsWhatAKernelDoesWrong) {
   device::Stream stream;
-  const DeviceArray<float> memory(128);
+  constexpr int kCount = 128;  // ends at the end of a page, and the page behind cannot be accessed
+  const DeviceArray<float> memory(kCount);
   float* data = memory.data();
   for (const twin::Config& config : schedules()) {
     SCOPED_TRACE(twin::describe(config));
@@ -216,7 +217,7 @@ TEST(Twin, ReportsWhatAKernelDoesWrong) {
     expect_trouble(trouble_of(config, one_block(20), early_exit_kernel, data), "exited lanes");
     expect_trouble(trouble_of(config, one_block(1), misaligned_kernel, data), "misaligned");
     if (!kAddressChecker) {
-      expect_trouble(trouble_of(config, one_block(1), write_kernel, data, 1 << 20),
+      expect_trouble(trouble_of(config, one_block(1), write_kernel, data, kCount),
                      "does not exist");
     }
     if (config.async == twin::Async::kLazy) {

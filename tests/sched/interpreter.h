@@ -1,9 +1,12 @@
 // Interpreter: runs a schedule on numbers in the plainest possible way: an oracle that shares no
 // code with verify, simulate or the executor. Chunks are single numbers that wrap around; messages
 // are queues; at each turn any step that may begin does, picked at random. A barrier's token is a
-// set of ranks, a bit each, that may be told twice: worlds up to 64.
+// set of ranks, a bit each, that may be told twice: worlds up to 64. A step changes what may begin
+// on its own rank and, if it sends, on its peer; nothing else is looked at again.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -40,16 +43,27 @@ class Interpreter {
       memory.in_place = placement == Placement::kInPlace;
       memories_.push_back(std::move(memory));
       done_.emplace_back(schedule.programs[rank].steps.size(), false);
+      first_open_.push_back(0);
     }
     index_steps();
   }
 
   // Runs until no step can go on; true when all are done.
   bool run() {
+    std::vector<std::vector<std::size_t>> ready;  // [rank]: steps that may begin
+    for (std::size_t rank = 0; rank < done_.size(); ++rank) ready.push_back(ready_steps(rank));
     for (std::size_t left = total_; left > 0; --left) {
-      const std::vector<Place> ready = ready_steps();
-      if (ready.empty()) return false;
-      execute(ready[random_() % ready.size()]);
+      std::size_t count = 0;
+      for (const auto& steps : ready) count += steps.size();
+      if (count == 0) return false;
+      std::size_t chosen = random_() % count;
+      std::size_t rank = 0;
+      while (chosen >= ready[rank].size()) chosen -= ready[rank++].size();
+      const std::size_t step = ready[rank][chosen];
+      execute({rank, step});
+      ready[rank] = ready_steps(rank);
+      const Step& s = schedule_.programs[rank].steps[step];
+      if (s.verb == Verb::kSend) ready[s.peer] = ready_steps(s.peer);
     }
     return true;
   }
@@ -125,30 +139,28 @@ class Interpreter {
 
   static bool receives(Verb verb) { return verb == Verb::kRecv || verb == Verb::kRecvReduce; }
 
-  [[nodiscard]] std::vector<Place> ready_steps() const {
-    std::vector<Place> ready;
-    for (std::size_t rank = 0; rank < done_.size(); ++rank) {
-      // A message waits for those before it in its lane, at this end.
-      std::vector<std::tuple<bool, int, int>> blocked;
-      const Program& program = schedule_.programs[rank];
-      for (std::size_t i = 0; i < program.steps.size(); ++i) {
-        if (done_[rank][i]) continue;
-        const Step& s = program.steps[i];
-        bool may = true;
-        for (std::size_t d = first_dependence_[rank][i]; d < first_dependence_[rank][i + 1]; ++d) {
-          may = may && done_[rank][program.dependences[d]];
-        }
-        if (s.verb == Verb::kSend || receives(s.verb)) {
-          const std::tuple<bool, int, int> stream = {s.verb == Verb::kSend, s.peer, s.lane};
-          for (const auto& other : blocked) may = may && other != stream;
-          blocked.push_back(stream);
-          if (receives(s.verb)) {
-            const auto lane = lanes_.find({s.peer, rank, s.lane});
-            may = may && lane != lanes_.end() && !lane->second.empty();
-          }
-        }
-        if (may) ready.push_back({rank, i});
+  [[nodiscard]] std::vector<std::size_t> ready_steps(std::size_t rank) const {
+    std::vector<std::size_t> ready;
+    // A message waits for those before it in its lane, at this end.
+    std::vector<std::tuple<bool, int, int>> blocked;
+    const Program& program = schedule_.programs[rank];
+    for (std::size_t i = first_open_[rank]; i < program.steps.size(); ++i) {
+      if (done_[rank][i]) continue;
+      const Step& s = program.steps[i];
+      bool may = true;
+      for (std::size_t d = first_dependence_[rank][i]; d < first_dependence_[rank][i + 1]; ++d) {
+        may = may && done_[rank][program.dependences[d]];
       }
+      if (s.verb == Verb::kSend || receives(s.verb)) {
+        const std::tuple<bool, int, int> stream = {s.verb == Verb::kSend, s.peer, s.lane};
+        may = may && std::find(blocked.begin(), blocked.end(), stream) == blocked.end();
+        blocked.push_back(stream);
+        if (may && receives(s.verb)) {
+          const auto lane = lanes_.find({s.peer, rank, s.lane});
+          may = lane != lanes_.end() && !lane->second.empty();
+        }
+      }
+      if (may) ready.push_back(i);
     }
     return ready;
   }
@@ -192,13 +204,17 @@ class Interpreter {
       }
     }
     if (s.verb == Verb::kSend) lanes_[{place.rank, s.peer, s.lane}].push_back(message);
-    done_[place.rank][place.step] = true;
+    std::vector<bool>& done = done_[place.rank];
+    done[place.step] = true;
+    std::size_t& open = first_open_[place.rank];
+    while (open < done.size() && done[open]) ++open;
   }
 
   const Schedule& schedule_;
   std::mt19937 random_;
   std::vector<Memory> memories_;         // [rank]
   std::vector<std::vector<bool>> done_;  // [rank][step]
+  std::vector<std::size_t> first_open_;  // [rank]: all steps before it are done
   std::vector<std::vector<std::size_t>> first_dependence_;
   std::size_t total_ = 0;
   std::map<LaneKey, std::deque<std::vector<Value>>> lanes_;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/device/launch_shape.h"
@@ -61,7 +62,9 @@ void launch(void (*kernel)(Parameters...), const device::LaunchShape& shape, dev
       std::make_shared<BoundKernel<Parameters...>>(BoundKernel<Parameters...>{kernel, {values...}});
   KernelCall call;
   call.kernel = {&BoundKernel<Parameters...>::run, bound.get()};
-  call.arguments = bound;
+  // The only reference: one kept here would be given up after the stream's, now and then, and the
+  // count of references would then order the kernel before all that this thread does next.
+  call.arguments = std::move(bound);
   call.function = reinterpret_cast<const void*>(kernel);
   (append_parameter(call.parameters, values), ...);
   enqueue(stream, shape, std::move(call));
