@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the generated parts of README.md and sched/README.md, or checks that they are up to date.
+"""Writes the generated parts of the READMEs, or checks that they are up to date.
 
 A part stands between the lines `<!-- begin NAME -->` and `<!-- end NAME -->`. What does not depend on a
 measurement is made anew by build/sinew; numbers and recorded output come from bench/results. So every number in
 the README is one that was measured or generated.
 
-    tools/report.py            rewrites both
+    tools/report.py            rewrites them
     tools/report.py --check    fails and names the parts that differ
     tools/report.py --plot     also draws bench/results as SVG, where matplotlib is installed
 """
@@ -16,6 +16,8 @@ import re
 import subprocess
 import sys
 import tempfile
+
+import report_kernels
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -109,6 +111,7 @@ PARTS = {
     "coll": recorded_collective,
     "train": lambda: recorded("training", lambda line: line and ("/40 " not in line or line.split()[1] in ("1/40", "40/40"))),
     "sample": lambda: recorded("sample"),
+    **report_kernels.PARTS,
 }
 
 
@@ -166,7 +169,7 @@ def plot():
 
 
 def main():
-    for name in ("README.md", "sched/README.md"):
+    for name in ("README.md", "sched/README.md", "kernels/README.md"):
         path = ROOT / name
         before = path.read_text()
         after = rendered(before)
