@@ -6,8 +6,8 @@
 // their natural alignment; nothing outside C[m, n] is written.
 //
 // Types (In of A and B, Out of C): f32, f64, bf16 to bf16, bf16 to f32. bf16 is multiplied exactly
-// and summed in f32; a bf16 C is rounded once, at the end. double is the reference mode and runs
-// the plain version.
+// and summed in f32; a bf16 C is rounded once, at the end. double is the reference mode: its vector
+// version is fast in the product, plain in the epilogue.
 //
 // beta == 0 never reads C. NaN and infinity in A, B and, for beta != 0, in C propagate, also
 // through alpha == 0. Cost: 2 m n k flops. Error: |c - exact| <= (k + 2) u (|alpha| |A||B| + |beta
@@ -153,5 +153,6 @@ template <typename T>
 // Null where this build has no kernels for `isa`. T is float or bf16.
 template <typename T>
 [[nodiscard]] const GemmFunctions<T>* gemm_fast(Isa isa);
+[[nodiscard]] const GemmFunctions<double>* gemm_f64_simd(Isa isa);
 
 }  // namespace sinew::kernels

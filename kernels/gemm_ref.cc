@@ -1,13 +1,12 @@
-// The plain GEMM every faster version is tested against, and the one that serves f64. It is written
-// to be read: one accumulator per element, k in increasing order, no fused multiply-add.
+// The plain GEMM every faster version is tested against. It is written to be read: one accumulator
+// per element, k in increasing order, no fused multiply-add.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "kernels/element.h"
-#include "kernels/gelu.h"
 #include "kernels/gemm.h"
+#include "kernels/gemm_epilogue_ref.h"
 
 namespace sinew::kernels {
 namespace {
@@ -48,53 +47,6 @@ void multiply_row(std::int64_t depth, const T* a, const T* panel, T* sums) {
   std::memcpy(sums, total, sizeof total);
 }
 
-template <typename W>
-W silu(W x) {
-  return x / (1 + std::exp(-x));
-}
-template <typename W>
-W silu_slope(W x) {
-  const W sigmoid = 1 / (1 + std::exp(-x));
-  return sigmoid * (1 + x * (1 - sigmoid));
-}
-
-template <typename W>
-W activate(Activation activation, W z, W input) {
-  W y = z;
-  switch (activation) {
-    case Activation::kNone:
-      break;
-    case Activation::kGelu:
-      gelu_plain<W>().forward(&z, &y, 1);
-      break;
-    case Activation::kSilu:
-      y = silu(z);
-      break;
-    case Activation::kGeluGradient:
-      gelu_plain<W>().backward(&z, &input, &y, 1);
-      break;
-    case Activation::kSiluGradient:
-      y = z * silu_slope(input);
-      break;
-  }
-  return y;
-}
-
-// Element (row, column) of C from its sum: the epilogue as gemm.h states it.
-template <typename T>
-void finish(const Epilogue<T>& e, std::int64_t row, std::int64_t column, Wide<T> z, T* c) {
-  using W = Wide<T>;
-  const auto at = [&](const auto& matrix) { return matrix.data + row * matrix.stride + column; };
-  if (e.bias != nullptr) z += widen(e.bias[column]);
-  if (e.pre.data != nullptr) *at(e.pre) = narrow<T>(z);
-  const W input = e.input.data != nullptr ? widen(*at(e.input)) : W{0};
-  W y = activate(e.activation, z, input);
-  if (e.gated.data != nullptr) *at(e.gated) = narrow<T>(z * silu(input));
-  if (e.factor.data != nullptr) y *= widen(*at(e.factor));
-  if (e.residual.data != nullptr) y += widen(*at(e.residual));
-  *c = narrow<T>(y);
-}
-
 template <typename In, typename Out>
 void run(const GemmCall<In, Out>& call, const PackedColumns& packed) {
   using W = Wide<In>;
@@ -120,7 +72,7 @@ void run(const GemmCall<In, Out>& call, const PackedColumns& packed) {
         Out* c = call.c + row * s.c_stride + column + j;
         W z = call.alpha * sums[j];
         if (call.beta != W{0}) z += call.beta * widen(*c);
-        finish(call.epilogue, row, column + j, z, c);
+        finish_element(call.epilogue, row, column + j, z, c);
       }
     }
   }

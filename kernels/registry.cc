@@ -40,6 +40,8 @@ std::span<const KernelRow> kernel_rows() {
       {"gemm", DType::kF32, "avx2", Isa::kAvx2, on_this_cpu(gemm_fast<float>, Isa::kAvx2)},
       {"gemm", DType::kF32, "avx512", Isa::kAvx512, on_this_cpu(gemm_fast<float>, Isa::kAvx512)},
       {"gemm", DType::kF64, "plain", Isa::kPortable, &gemm_plain<double>()},
+      {"gemm", DType::kF64, "avx2", Isa::kAvx2, on_this_cpu(gemm_f64_simd, Isa::kAvx2)},
+      {"gemm", DType::kF64, "avx512", Isa::kAvx512, on_this_cpu(gemm_f64_simd, Isa::kAvx512)},
       {"gemm", DType::kBf16, "plain", Isa::kPortable, &gemm_plain<bf16>()},
       {"gemm", DType::kBf16, "blocked", Isa::kPortable, gemm_fast<bf16>(Isa::kPortable)},
       {"gemm", DType::kBf16, "avx2", Isa::kAvx2, on_this_cpu(gemm_fast<bf16>, Isa::kAvx2)},

@@ -97,7 +97,9 @@ Summary& summary(int threads) {
 }
 
 template <typename T>
-constexpr const char* kTypeName = std::is_same_v<T, bf16> ? "bf16" : "f32";
+constexpr const char* kTypeName = std::is_same_v<T, bf16>     ? "bf16"
+                                  : std::is_same_v<T, double> ? "f64"
+                                                              : "f32";
 
 double flops_of(const GemmShape& s) {
   return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
@@ -110,7 +112,7 @@ struct Operands {
       : s(shape),
         a_block(1, s.m * s.k * static_cast<std::int64_t>(sizeof(T))),
         b_block(1, s.k * s.n * static_cast<std::int64_t>(sizeof(T))),
-        c_block(1, s.m * s.n * 4) {
+        c_block(1, s.m * s.n * static_cast<std::int64_t>(std::max(sizeof(T), sizeof(float)))) {
     fill(a_block.get<T>(0), s.m * s.k);
     fill(b_block.get<T>(0), s.k * s.n);
   }
@@ -296,6 +298,7 @@ void register_batch(std::int64_t size) {
 const bool kRegistered = [] {
   register_type<float>();
   register_type<bf16>();
+  register_versions<double>();
   for (const std::int64_t size : {16, 32, 64, 128}) {
     register_batch<float>(size);
     register_batch<bf16>(size);

@@ -175,7 +175,7 @@ void expect_epilogue(const KernelVersion<GemmFunctions<In>>& version, const Gemm
 }
 
 TEST(GemmEpilogue, EqualsItsDefinitionInF64) {
-  for_each_fast_type([]<typename In, typename Out>() {
+  for_each_vector_type([]<typename In, typename Out>() {
     for (const GemmShape& s : kShapes) {
       const Problem<In, Out> problem(s);
       for (const auto& version : versions_of<GemmFunctions<In>>())
@@ -206,7 +206,7 @@ TEST(GemmEpilogue, GradientsStayFiniteAtTheEndsOfTheRange) {
 }
 
 TEST(PackedB, GivesTheBitsOfTheUnpackedProduct) {
-  for_each_fast_type([]<typename In, typename Out>() {
+  for_each_vector_type([]<typename In, typename Out>() {
     std::mt19937_64 random(kSeed);
     for (const auto& version : versions_of<GemmFunctions<In>>())
       for (const GemmShape& s : {make_shape(33, 141, 70, Form::kPlain, Form::kTransposed, 1),

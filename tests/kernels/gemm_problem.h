@@ -117,4 +117,11 @@ void for_each_fast_type(Body&& body) {
   body.template operator()<bf16, float>();
 }
 
+// The same and double, whose epilogues are the plain version's.
+template <typename Body>
+void for_each_vector_type(Body&& body) {
+  for_each_fast_type(body);
+  body.template operator()<double, double>();
+}
+
 }  // namespace sinew::kernels
