@@ -119,6 +119,9 @@ int run_main(int argc, char** argv) {
   } catch (const comm::Error& error) {
     const std::string line = fmt::format("sinew: {}", error.what());
     if (error.cause() == comm::Cause::kPoisoned) exit_after_others(line, error.exit_code());
+    // What a machine lacks is found at set-up, where all ranks agree on one text.
+    if (error.cause() == comm::Cause::kResource)
+      exit_together(launcher.rank, line, error.exit_code());
     exit_alone(line, error.exit_code());
   } catch (const std::bad_alloc&) {
     exit_together(launcher.rank, "sinew: out of memory", 1);
