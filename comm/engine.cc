@@ -55,7 +55,8 @@ Engine::Engine(Parts parts, Options options)
   memory += SmallBoxes::size_bytes(world_);
   make_transports(parts, memory);
   messages_ = std::make_unique<Messages>(*transport_, rank_, world_);
-  plans_ = std::make_unique<PlanCache>(rank_, world_, options_.fuse);
+  plans_ = std::make_unique<PlanCache>(
+      rank_, world_, options_.fuse, block_->network == nullptr ? 0 : ranks_per_host(choice_.hosts));
   for (int channel = 0; channel < kChannels; ++channel)
     operations_.push_back(std::make_unique<Operation>(*transport_));
   const std::vector<Cores> cores = parts.bootstrap->exchange(usable_cores());

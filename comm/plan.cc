@@ -214,7 +214,7 @@ Plan compile_whole(const sched::Schedule& schedule, int rank, bool may_fuse) {
 const Plan& PlanCache::find(std::uint8_t algorithm, int root) {
   std::unique_ptr<Plan>& plan = plans_[{algorithm, root}];
   if (plan == nullptr) {
-    const sched::Params params{.world = world_, .root = root};
+    const sched::Params params{.world = world_, .root = root, .group = group_};
     const sched::Algorithm& row = sched::algorithms()[algorithm];
     if (world_ <= kMostWorldToProve) {
       plan = std::make_unique<Plan>(compile_whole(sched::generate(row, params), rank_, fuse_));

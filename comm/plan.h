@@ -88,7 +88,9 @@ struct CompileOptions {
 
 class PlanCache {
  public:
-  PlanCache(int rank, int world, bool fuse) : rank_(rank), world_(world), fuse_(fuse) {}
+  // group: Params::group of every plan.
+  PlanCache(int rank, int world, bool fuse, int group = 0)
+      : rank_(rank), world_(world), group_(group), fuse_(fuse) {}
   // algorithm: index into sched::algorithms(). Throws UsageError when it refuses this world.
   [[nodiscard]] const Plan& get(std::uint8_t algorithm, int root) {
     if (last_ != nullptr && last_algorithm_ == algorithm && last_root_ == root) return *last_;
@@ -100,6 +102,7 @@ class PlanCache {
 
   int rank_;
   int world_;
+  int group_;
   bool fuse_;
   const Plan* last_ = nullptr;
   std::uint8_t last_algorithm_ = 0;

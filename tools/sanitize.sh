@@ -11,8 +11,6 @@ failed=0
 export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1
-# UCX, where comm is linked with it, hooks memory calls of threads that the sanitizers do not know yet.
-export UCX_MEM_EVENTS=n
 
 corpus_of() {  # target: where a fuzzer begins; nothing for a unit test
   [[ -d "tests/fuzz/corpus/$1" ]] && echo "tests/fuzz/corpus/$1"

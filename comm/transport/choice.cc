@@ -101,4 +101,20 @@ TransportChoice choose_transport(Bootstrap& bootstrap, std::string_view text) {
   return choice;
 }
 
+int ranks_per_host(const std::vector<int>& hosts) {
+  const auto world = static_cast<int>(hosts.size());
+  int group = 1;
+  while (group < world && hosts[static_cast<std::size_t>(group)] == hosts[0]) ++group;
+  if (group == world || world % group != 0) return 0;
+  for (int rank = 0; rank < world; ++rank) {
+    if (hosts[static_cast<std::size_t>(rank)] !=
+        hosts[static_cast<std::size_t>(rank / group * group)])
+      return 0;
+    if (rank >= group && rank % group == 0 &&
+        hosts[static_cast<std::size_t>(rank)] == hosts[static_cast<std::size_t>(rank - 1)])
+      return 0;
+  }
+  return group;
+}
+
 }  // namespace sinew::comm

@@ -29,4 +29,8 @@ struct TransportChoice {
 // anything is exchanged. Throws Error, the same on all ranks, when a pair has no transport.
 [[nodiscard]] TransportChoice choose_transport(Bootstrap& bootstrap, std::string_view text);
 
+// What algorithms with levels make their groups of: the ranks of a host, where there are several
+// hosts, numbered one after the other, that have equally many ranks; else 0.
+[[nodiscard]] int ranks_per_host(const std::vector<int>& hosts);
+
 }  // namespace sinew::comm

@@ -1,12 +1,11 @@
 // ucx: a Wire over UCP. Blocks and credits are active messages; large blocks arrive by the
 // rendezvous of UCP, straight into the slot. Worker addresses are exchanged at set-up; an endpoint
 // that fails reports its peer as broken.
-#include <ucp/api/ucp.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "comm/error.h"
+#include "comm/transport/ucx_library.h"
 #include "comm/transport/wire.h"
 #include "comm/wait.h"
 #include "sched/base/check.h"
@@ -38,20 +37,20 @@ struct Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   ~Worker() {
-    if (worker != nullptr) ucp_worker_destroy(worker);
-    if (context != nullptr) ucp_cleanup(context);
+    if (worker != nullptr) ucx().worker_destroy(worker);
+    if (context != nullptr) ucx().cleanup(context);
   }
 
   // What went wrong; empty: nothing.
   std::string open() {
     ucp_config_t* config = nullptr;
-    ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+    ucs_status_t status = ucx().config_read(nullptr, nullptr, &config);
     if (status != UCS_OK) return std::string("ucx: cannot read UCX_* settings: ") + word(status);
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
     params.features = UCP_FEATURE_AM;
-    status = ucp_init(&params, config, &context);
-    ucp_config_release(config);
+    status = ucx().init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
+    ucx().config_release(config);
     if (status != UCS_OK) {
       context = nullptr;
       return std::string("ucx: no usable device: ") + word(status) +
@@ -60,13 +59,13 @@ struct Worker {
     ucp_worker_params_t worker_params{};
     worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
     worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-    status = ucp_worker_create(context, &worker_params, &worker);
+    status = ucx().worker_create(context, &worker_params, &worker);
     if (status == UCS_OK) return {};
     worker = nullptr;
     return std::string("ucx: cannot create a worker: ") + word(status);
   }
 
-  static const char* word(ucs_status_t status) { return ucs_status_string(status); }
+  static const char* word(ucs_status_t status) { return ucx().status_string(status); }
 };
 
 class UcxWire final : public Wire {
@@ -78,7 +77,7 @@ class UcxWire final : public Wire {
   void post(const Post& post) override;
   void credit(int peer, int lane, int count) override;
   void progress() override {
-    while (ucp_worker_progress(ucx_.worker) != 0) {
+    while (ucx().worker_progress(ucx_.worker) != 0) {
     }
   }
 
@@ -117,7 +116,7 @@ class UcxWire final : public Wire {
   static ucs_status_t on_credit(void* arg, const void* header, std::size_t header_size, void*,
                                 std::size_t, const ucp_am_recv_param_t*);
   static void on_sent(void* request, ucs_status_t status, void* user_data);
-  static void on_credit_sent(void* request, ucs_status_t, void*) { ucp_request_free(request); }
+  static void on_credit_sent(void* request, ucs_status_t, void*) { ucx().request_free(request); }
   static void on_received(void* request, ucs_status_t status, std::size_t, void* user_data);
   static void on_error(void* arg, ucp_ep_h, ucs_status_t status);
 
@@ -152,14 +151,14 @@ UcxWire::UcxWire(const WirePlace& place) : place_(place), own_rank_(place.bootst
 
   ucp_address_t* address = nullptr;
   std::size_t size = 0;
-  const ucs_status_t status = ucp_worker_get_address(ucx_.worker, &address, &size);
+  const ucs_status_t status = ucx().worker_get_address(ucx_.worker, &address, &size);
   std::size_t longest = 0;
   for (const std::size_t other : bootstrap.exchange(status == UCS_OK ? size : std::size_t{0}))
     longest = std::max(longest, other);
   std::vector<std::byte> mine(longest);
   if (status == UCS_OK) {
     std::memcpy(mine.data(), address, size);
-    ucp_worker_release_address(ucx_.worker, address);
+    ucx().worker_release_address(ucx_.worker, address);
   }
   std::vector<std::byte> all(longest * world);
   bootstrap.all_gather(mine, all.data());
@@ -177,7 +176,7 @@ void UcxWire::listen(unsigned id, ucp_am_recv_callback_t callback) {
   param.flags = UCP_AM_FLAG_WHOLE_MSG;
   param.cb = callback;
   param.arg = this;
-  CHECK_EQ(static_cast<int>(ucp_worker_set_am_recv_handler(ucx_.worker, &param)),
+  CHECK_EQ(static_cast<int>(ucx().worker_set_am_recv_handler(ucx_.worker, &param)),
            static_cast<int>(UCS_OK));
 }
 
@@ -191,7 +190,7 @@ std::string UcxWire::connect(const std::vector<std::byte>& addresses, std::size_
     params.address = reinterpret_cast<const ucp_address_t*>(addresses.data() + rank * address_size);
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler = {on_error, &peer};
-    const ucs_status_t status = ucp_ep_create(ucx_.worker, &params, &peer.endpoint);
+    const ucs_status_t status = ucx().ep_create(ucx_.worker, &params, &peer.endpoint);
     if (status == UCS_OK) continue;
     peer.endpoint = nullptr;
     return "ucx: cannot reach rank " + std::to_string(peer.rank) + ": " + Worker::word(status) +
@@ -208,15 +207,16 @@ UcxWire::~UcxWire() {
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    void* request = ucp_ep_close_nbx(peer.endpoint, &param);
+    void* request = ucx().ep_close_nbx(peer.endpoint, &param);
     if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
   }
   const std::int64_t start_ns = now_ns();
   for (void* request : closing) {
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && now_ns() - start_ns < kCloseNs) {
-      ucp_worker_progress(ucx_.worker);
+    while (ucx().request_check_status(request) == UCS_INPROGRESS &&
+           now_ns() - start_ns < kCloseNs) {
+      ucx().worker_progress(ucx_.worker);
     }
-    ucp_request_free(request);
+    ucx().request_free(request);
   }
 }
 
@@ -233,8 +233,8 @@ void UcxWire::post(const Post& post) {
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = on_sent;
   param.user_data = &out;
-  void* request = ucp_am_send_nbx(peer.endpoint, kBlockId, &out.header, sizeof out.header,
-                                  post.data, static_cast<std::size_t>(post.size), &param);
+  void* request = ucx().am_send_nbx(peer.endpoint, kBlockId, &out.header, sizeof out.header,
+                                    post.data, static_cast<std::size_t>(post.size), &param);
   if (UCS_PTR_IS_PTR(request)) return;
   if (UCS_PTR_IS_ERR(request)) fail(peer, UCS_PTR_STATUS(request));
   place_.sink->sent(post.peer, post.lane, post.place);
@@ -253,7 +253,7 @@ void UcxWire::credit(int peer, int lane, int count) {
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK;
   param.cb.send = on_credit_sent;
   void* request =
-      ucp_am_send_nbx(to.endpoint, kCreditId, &header, sizeof header, nullptr, 0, &param);
+      ucx().am_send_nbx(to.endpoint, kCreditId, &header, sizeof header, nullptr, 0, &param);
   if (UCS_PTR_IS_ERR(request)) fail(to, UCS_PTR_STATUS(request));
 }
 
@@ -281,7 +281,7 @@ ucs_status_t UcxWire::on_block(void* arg, const void* header, std::size_t header
   receive.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   receive.cb.recv_am = on_received;
   receive.user_data = &in;
-  void* request = ucp_am_recv_data_nbx(wire.ucx_.worker, data, slot, size, &receive);
+  void* request = ucx().am_recv_data_nbx(wire.ucx_.worker, data, slot, size, &receive);
   if (UCS_PTR_IS_ERR(request)) {
     wire.fail(wire.peers_[head.from], UCS_PTR_STATUS(request));
   } else if (request == nullptr) {
@@ -297,7 +297,7 @@ void UcxWire::on_received(void* request, ucs_status_t status, std::size_t, void*
   } else {
     in.wire->fail(in.wire->peers_[static_cast<std::size_t>(in.peer)], status);
   }
-  ucp_request_free(request);
+  ucx().request_free(request);
 }
 
 ucs_status_t UcxWire::on_credit(void* arg, const void* header, std::size_t header_size, void*,
@@ -316,7 +316,7 @@ void UcxWire::on_sent(void* request, ucs_status_t status, void* user_data) {
   if (status != UCS_OK)
     out.wire->fail(out.wire->peers_[static_cast<std::size_t>(out.peer)], status);
   out.wire->place_.sink->sent(out.peer, out.lane, out.place);
-  ucp_request_free(request);
+  ucx().request_free(request);
 }
 
 void UcxWire::on_error(void* arg, ucp_ep_h, ucs_status_t status) {
@@ -335,7 +335,7 @@ void UcxWire::fail(Peer& peer, ucs_status_t status) {
 }  // namespace
 
 std::string ucx_missing(std::string_view argument) {
-  return argument.empty() ? std::string()
+  return argument.empty() ? ucx_library_missing()
                           : "ucx: takes no device after a colon; UCX_NET_DEVICES chooses it";
 }
 

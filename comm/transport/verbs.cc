@@ -54,10 +54,10 @@ constexpr std::uint32_t immediate(int lane, int place, int count) {
          static_cast<std::uint32_t>(place);
 }
 
-using Domain = std::unique_ptr<ibv_pd, VerbsDelete<ibv_dealloc_pd>>;
-using Completions = std::unique_ptr<ibv_cq, VerbsDelete<ibv_destroy_cq>>;
-using Region = std::unique_ptr<ibv_mr, VerbsDelete<ibv_dereg_mr>>;
-using QueuePair = std::unique_ptr<ibv_qp, VerbsDelete<ibv_destroy_qp>>;
+using Domain = std::unique_ptr<ibv_pd, VerbsDelete>;
+using Completions = std::unique_ptr<ibv_cq, VerbsDelete>;
+using Region = std::unique_ptr<ibv_mr, VerbsDelete>;
+using QueuePair = std::unique_ptr<ibv_qp, VerbsDelete>;
 
 class VerbsWire final : public Wire {
  public:
@@ -147,17 +147,17 @@ std::string VerbsWire::open() {
                        port_.device, port_.most_requests, kQueue);
   }
   fcntl(context_->async_fd, F_SETFL, fcntl(context_->async_fd, F_GETFL) | O_NONBLOCK);
-  domain_.reset(ibv_alloc_pd(context_.get()));
+  domain_.reset(verbs().alloc_pd(context_.get()));
   if (domain_ == nullptr) return refused("a protection domain");
   const auto peers =
       static_cast<int>(std::count(place_.reaches.begin(), place_.reaches.end(), true));
   completions_.reset(
-      ibv_create_cq(context_.get(), std::max(1, peers) * 2 * kQueue, nullptr, nullptr, 0));
+      verbs().create_cq(context_.get(), std::max(1, peers) * 2 * kQueue, nullptr, nullptr, 0));
   if (completions_ == nullptr) return refused("a completion queue; fewer ranks need a smaller one");
   const std::size_t size = place_.layout->size_bytes();
-  slots_.reset(ibv_reg_mr(domain_.get(), place_.slots, size,
-                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
-  if (slots_ != nullptr) staging_.reset(ibv_reg_mr(domain_.get(), place_.staging, size, 0));
+  slots_.reset(verbs().reg_mr(domain_.get(), place_.slots, size,
+                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+  if (slots_ != nullptr) staging_.reset(verbs().reg_mr(domain_.get(), place_.staging, size, 0));
   if (staging_ == nullptr) {
     const int code = errno;
     rlimit limit{};
@@ -186,7 +186,7 @@ std::string VerbsWire::open_peer(Peer& peer) {
   wish.cap.max_send_wr = wish.cap.max_recv_wr = kQueue;
   wish.cap.max_send_sge = wish.cap.max_recv_sge = 1;
   wish.cap.max_inline_data = kInlineBytes;
-  peer.queue_pair.reset(ibv_create_qp(domain_.get(), &wish));
+  peer.queue_pair.reset(verbs().create_qp(domain_.get(), &wish));
   if (peer.queue_pair == nullptr) return refused("a queue pair");
   peer.inline_bytes = wish.cap.max_inline_data;
   peer.first_packet = std::random_device()() & 0xffffff;
@@ -194,8 +194,8 @@ std::string VerbsWire::open_peer(Peer& peer) {
   state.qp_state = IBV_QPS_INIT;
   state.port_num = port_.port;
   state.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-  if (ibv_modify_qp(peer.queue_pair.get(), &state,
-                    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0)
+  if (verbs().modify_qp(peer.queue_pair.get(), &state,
+                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0)
     return refused("to initialise a queue pair");
   const auto rank = static_cast<int>(&peer - peers_.data());
   post_receives(rank, kQueue);
@@ -218,9 +218,10 @@ std::string VerbsWire::connect(Peer& peer) {
   state.ah_attr.grh.dgid = gid;
   state.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(port_.gid_index);
   state.ah_attr.grh.hop_limit = 64;
-  if (ibv_modify_qp(peer.queue_pair.get(), &state,
-                    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                        IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0) {
+  if (verbs().modify_qp(peer.queue_pair.get(), &state,
+                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) !=
+      0) {
     return refused("to connect") +
            fmt::format(" (from GID {} to {})", gid_text(port_.gid.raw), gid_text(gid.raw));
   }
@@ -231,9 +232,9 @@ std::string VerbsWire::connect(Peer& peer) {
   state.rnr_retry = kReceiverRetries;
   state.sq_psn = peer.first_packet;
   state.max_rd_atomic = 1;
-  if (ibv_modify_qp(peer.queue_pair.get(), &state,
-                    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                        IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) != 0)
+  if (verbs().modify_qp(peer.queue_pair.get(), &state,
+                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                            IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) != 0)
     return refused("to send");
   return {};
 }
@@ -310,13 +311,13 @@ void VerbsWire::write(int rank, ibv_send_wr& request, ibv_sge& part) {
 // A port that goes down need not end any request by itself.
 void VerbsWire::look_at_port() {
   ibv_async_event event{};
-  while (ibv_get_async_event(context_.get(), &event) == 0) {
-    ibv_ack_async_event(&event);
+  while (verbs().get_async_event(context_.get(), &event) == 0) {
+    verbs().ack_async_event(&event);
     if (event.event_type != IBV_EVENT_PORT_ERR && event.event_type != IBV_EVENT_DEVICE_FATAL)
       continue;
     for (const auto& [number, rank] : rank_of_queue_pair_) {
       fail(rank, fmt::format("verbs: {} on device {} port {}: its link went down; see `ip link`",
-                             ibv_event_type_str(event.event_type), port_.device, port_.port));
+                             verbs().event_type_str(event.event_type), port_.device, port_.port));
     }
   }
 }
@@ -341,8 +342,8 @@ void VerbsWire::complete(const ibv_wc& completion) {
     const Peer& peer = peer_of(rank);
     fail(rank,
          fmt::format("verbs: {} (from GID {} on {} to GID {}): {}",
-                     ibv_wc_status_str(completion.status), gid_text(port_.gid.raw), port_.device,
-                     gid_text(peer.remote.gid), verbs_advice(completion.status)));
+                     verbs().wc_status_str(completion.status), gid_text(port_.gid.raw),
+                     port_.device, gid_text(peer.remote.gid), verbs_advice(completion.status)));
     return;
   }
   if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {

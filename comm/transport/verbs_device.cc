@@ -14,17 +14,17 @@ namespace {
 
 struct DeviceList {
   int count = 0;
-  ibv_device** devices = ibv_get_device_list(&count);
+  ibv_device** devices = verbs().get_device_list(&count);
   DeviceList() = default;
   DeviceList(const DeviceList&) = delete;
   DeviceList& operator=(const DeviceList&) = delete;
   ~DeviceList() {
-    if (devices != nullptr) ibv_free_device_list(devices);
+    if (devices != nullptr) verbs().free_device_list(devices);
   }
   [[nodiscard]] std::string names() const {
     std::string text;
     for (int i = 0; i < count; ++i)
-      text += fmt::format("{}{}", i == 0 ? "" : ", ", ibv_get_device_name(devices[i]));
+      text += fmt::format("{}{}", i == 0 ? "" : ", ", verbs().get_device_name(devices[i]));
     return text;
   }
 };
@@ -53,7 +53,8 @@ std::string choose_gid(ibv_context* context, int count, std::string_view wanted,
   }
   for (int i = 0; i < count; ++i) {
     ibv_gid_entry entry{};
-    if (ibv_query_gid_ex(context, port.port, static_cast<std::uint32_t>(i), &entry, 0) != 0)
+    if (verbs().query_gid_ex(context, port.port, static_cast<std::uint32_t>(i), &entry, 0,
+                             sizeof entry) != 0)
       continue;
     if (!is_set(entry.gid)) continue;
     there += fmt::format("{}{} ({})", there.empty() ? "" : ", ", i, gid_text(entry.gid.raw));
@@ -74,8 +75,8 @@ std::string choose_gid(ibv_context* context, int count, std::string_view wanted,
 
 std::string open_one(ibv_device* device, std::string_view gid, VerbsContext& context,
                      VerbsPort& port) {
-  port.device = ibv_get_device_name(device);
-  context.reset(ibv_open_device(device));
+  port.device = verbs().get_device_name(device);
+  context.reset(verbs().open_device(device));
   if (context == nullptr) {
     return fmt::format(
         "verbs: cannot open device {}: {}; its file in /dev/infiniband must be "
@@ -83,12 +84,12 @@ std::string open_one(ibv_device* device, std::string_view gid, VerbsContext& con
         port.device, std::strerror(errno));
   }
   ibv_device_attr attributes{};
-  if (ibv_query_device(context.get(), &attributes) != 0)
+  if (verbs().query_device(context.get(), &attributes) != 0)
     return fmt::format("verbs: device {} does not answer", port.device);
   port.most_requests = attributes.max_qp_wr;
   for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
     ibv_port_attr state{};
-    if (ibv_query_port(context.get(), static_cast<std::uint8_t>(number), &state) != 0) continue;
+    if (verbs().query_port(context.get(), static_cast<std::uint8_t>(number), &state) != 0) continue;
     if (state.state != IBV_PORT_ACTIVE) continue;
     port.port = static_cast<std::uint8_t>(number);
     port.lid = state.lid;
@@ -101,6 +102,7 @@ std::string open_one(ibv_device* device, std::string_view gid, VerbsContext& con
 }  // namespace
 
 std::string open_verbs(std::string_view argument, VerbsContext& context, VerbsPort& port) {
+  if (!verbs_library_missing().empty()) return verbs_library_missing();
   const DeviceList list;
   if (list.count == 0) {
     return "verbs: no RDMA device (`ibv_devices` lists none); load a driver, or use --transport "
@@ -111,7 +113,7 @@ std::string open_verbs(std::string_view argument, VerbsContext& context, VerbsPo
       name.size() < argument.size() ? argument.substr(name.size() + 1) : std::string_view();
   std::string first;
   for (int i = 0; i < list.count; ++i) {
-    if (!name.empty() && name != ibv_get_device_name(list.devices[i])) continue;
+    if (!name.empty() && name != verbs().get_device_name(list.devices[i])) continue;
     const std::string error = open_one(list.devices[i], gid, context, port);
     if (error.empty()) return {};
     context.reset();

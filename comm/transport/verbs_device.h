@@ -3,12 +3,11 @@
 // Threads: one.
 #pragma once
 
-#include <infiniband/verbs.h>
-
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
+
+#include "comm/transport/verbs_library.h"
 
 namespace sinew::comm {
 
@@ -21,16 +20,6 @@ struct VerbsPort {
   ibv_mtu mtu = IBV_MTU_1024;
   int most_requests = 0;  // in a queue
 };
-
-// What an object of libibverbs needs when it goes.
-template <auto destroy>
-struct VerbsDelete {
-  template <typename Object>
-  void operator()(Object* object) const {
-    destroy(object);
-  }
-};
-using VerbsContext = std::unique_ptr<ibv_context, VerbsDelete<ibv_close_device>>;
 
 // argument: "", DEVICE or DEVICE:GID, GID an index. Fills port and context; returns why it cannot,
 // in one line that names what there is, or nothing.

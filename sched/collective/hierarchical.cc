@@ -2,10 +2,10 @@
 // each group, each of its G parts is all-reduced between the N ranks that hold it, one per group,
 // and the results are all-gathered inside the groups: only 1/G of the vector leaves a rank's group.
 //
-// The row of the table composes direct with circulant for the largest G that divides P and is at
-// most its square root (a prime world is one level of circulant); hierarchical.h takes any rows and
-// any G. Cost: the levels' one after the other, the outer one for m/G bytes. As composed here
-// 2(G-1)
+// The row of the table composes circulant with circulant for the groups that it is given, or for
+// the largest G that divides P and is at most its square root (a prime world is one level of
+// circulant); hierarchical.h takes any rows and any G. Cost: the levels' one after the other, the
+// outer one for m/G bytes. As composed here 2(G-1)
 // + 2 ceil(log2 N) rounds, and the bandwidth bound. Any world. Thakur, Rabenseifner, Gropp, IJHPCA
 // 2005, section 7; Cho, Finkler, Serrano, Kung, Hunter, BlueConnect, SysML 2019.
 //
@@ -103,10 +103,10 @@ Schedule hierarchical_all_reduce(int world, const Levels& levels, std::optional<
 
 namespace {
 
-Levels levels_of(int world) {
-  int group = 1;
-  for (int divisor = 1; divisor * divisor <= world; ++divisor) {
-    if (world % divisor == 0) group = divisor;
+Levels levels_of(const Params& params) {
+  int group = params.group;
+  for (int divisor = 1; params.group == 0 && divisor * divisor <= params.world; ++divisor) {
+    if (params.world % divisor == 0) group = divisor;
   }
   return {.reduce_scatter = &kCirculantReduceScatter,
           .all_reduce = &kCirculantAllReduce,
@@ -114,12 +114,11 @@ Levels levels_of(int world) {
           .group = group};
 }
 
-void generate_row(const Params&, Builder& b) { write_levels(b, levels_of(b.world())); }
-int chunks_of_row(const Params& params) {
-  return level_chunks(params.world, levels_of(params.world));
-}
-Cost cost_of_row(const Params& params) {
-  return levels_cost(params.world, levels_of(params.world));
+void generate_row(const Params& params, Builder& b) { write_levels(b, levels_of(params)); }
+int chunks_of_row(const Params& params) { return level_chunks(params.world, levels_of(params)); }
+Cost cost_of_row(const Params& params) { return levels_cost(params.world, levels_of(params)); }
+std::string refuse_row(const Params& params) {
+  return params.group == 0 ? any_world(params) : refuse_levels(params.world, levels_of(params));
 }
 
 }  // namespace
@@ -131,7 +130,7 @@ constinit const Algorithm kHierarchicalAllReduce = {
     .source = "Cho, Finkler, Serrano, Kung, Hunter, SysML 2019",
     .generate = generate_row,
     .chunks_per_block = chunks_of_row,
-    .refuse = any_world,
+    .refuse = refuse_row,
     .cost = cost_of_row,
 };
 

@@ -22,6 +22,7 @@ struct Params {
   int world = 1;
   int root = 0;
   int segments = 1;  // k of rows that are segmented: pieces in which the vector travels; else 1
+  int group = 0;     // of rows with levels: ranks per group, neighbours in number; 0: the row's own
 };
 
 struct Algorithm {

@@ -105,6 +105,20 @@ TEST(Hierarchical, BeatsFlatAlgorithmsWhereHostsShareOneWayOut) {
   }
 }
 
+TEST(Hierarchical, TheRowTakesTheGroupsThatItIsGiven) {
+  const Algorithm& row = find_algorithm(Collective::kAllReduce, "hierarchical");
+  for (const int group : {1, 2, 3, 4, 6, 12}) {
+    const Params params = {.world = 12, .group = group};
+    const Schedule schedule = generate(row, params);
+    EXPECT_TRUE(verify(schedule).proved()) << group;
+    const Levels levels = {&find_algorithm(Collective::kReduceScatter, "circulant"),
+                           &find_algorithm(Collective::kAllReduce, "circulant"),
+                           &find_algorithm(Collective::kAllGather, "circulant"), group};
+    EXPECT_EQ(schedule, hierarchical_all_reduce(12, levels)) << group;
+  }
+  EXPECT_NE(row.refuse({.world = 12, .group = 5}), "");
+}
+
 TEST(BidirectionalRing, TakesHalfTheTimeOfARingWithAPortPerDirection) {
   for (const int world : {5, 8, 17}) {
     Topology machine = homogeneous(world, {1e-6, 1e-9}, 0);

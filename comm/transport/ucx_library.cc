@@ -1,0 +1,52 @@
+#include "comm/transport/ucx_library.h"
+
+#include "comm/transport/library.h"
+#include "sched/base/check.h"
+
+namespace sinew::comm {
+
+namespace {
+
+struct Loaded {
+  UcxCalls calls{};
+  std::string missing;
+
+  Loaded() {
+    Library library("libucp.so.0");
+    library.find("ucp_config_read", &calls.config_read);
+    library.find("ucp_config_release", &calls.config_release);
+    library.find("ucp_init_version", &calls.init_version);
+    library.find("ucp_cleanup", &calls.cleanup);
+    library.find("ucp_worker_create", &calls.worker_create);
+    library.find("ucp_worker_destroy", &calls.worker_destroy);
+    library.find("ucp_worker_progress", &calls.worker_progress);
+    library.find("ucp_worker_get_address", &calls.worker_get_address);
+    library.find("ucp_worker_release_address", &calls.worker_release_address);
+    library.find("ucp_worker_set_am_recv_handler", &calls.worker_set_am_recv_handler);
+    library.find("ucp_ep_create", &calls.ep_create);
+    library.find("ucp_ep_close_nbx", &calls.ep_close_nbx);
+    library.find("ucp_am_send_nbx", &calls.am_send_nbx);
+    library.find("ucp_am_recv_data_nbx", &calls.am_recv_data_nbx);
+    library.find("ucp_request_check_status", &calls.request_check_status);
+    library.find("ucp_request_free", &calls.request_free);
+    library.find("ucs_status_string", &calls.status_string);
+    if (!library.missing().empty())
+      missing = "ucx: " + library.missing() + " (apt-get install libucx0)";
+  }
+};
+
+const Loaded& loaded() {
+  static const Loaded once;
+  return once;
+}
+
+}  // namespace
+
+const std::string& ucx_library_missing() { return loaded().missing; }
+
+const UcxCalls& ucx() {
+  CHECK(loaded().missing.empty());
+  return loaded().calls;
+}
+
+}  // namespace sinew::comm

@@ -1,0 +1,188 @@
+// On two hosts: what the ranks compute is exact, and what crosses the cable between them is what
+// the schedules say. Started by two_hosts.sh, which tells how many ranks each host has.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "sched/base/partition.h"
+#include "sched/collective/hierarchical.h"
+#include "sched/collective/registry.h"
+#include "tests/comm/support/collective_case.h"
+#include "tests/comm/support/exchanges.h"
+
+namespace sinew::comm::testing {
+namespace {
+
+using sched::Algorithm;
+using sched::Collective;
+
+// Enough that headers of packets, credits and notices are less than the 5 % that are allowed.
+constexpr std::int64_t kCount = 300'000;
+constexpr double kMostDifference = 0.05;
+// Where a schedule sends this little, only that it stays little is checked.
+constexpr std::int64_t kLittleBytes = 512 << 10;
+
+int ranks_per_host() {
+  const char* text = std::getenv("SINEW_NET_RANKS_PER_HOST");
+  return text == nullptr ? 0 : std::atoi(text);
+}
+
+int host_of(int rank) { return rank / ranks_per_host(); }
+
+// Bytes that left this host through its end of the cable.
+std::int64_t bytes_out() {
+  const char* cable = std::getenv("SINEW_NET_CABLE");
+  std::ifstream file(std::string("/sys/class/net/") + (cable == nullptr ? "" : cable) +
+                     "/statistics/tx_bytes");
+  std::int64_t bytes = -1;
+  file >> bytes;
+  return bytes;
+}
+
+std::int64_t bytes_of(const sched::Program& program, const sched::Contract& contract,
+                      const sched::Step& step, std::int64_t count, std::int64_t element_bytes) {
+  std::int64_t elements = 0;
+  for (std::uint32_t i = 0; i < step.chunks; ++i) {
+    const std::uint32_t slot = step.source.index() + i;
+    const std::uint32_t chunk =
+        step.source.space() == sched::Space::kScratch ? program.scratch_chunk[slot] : slot;
+    const int within = static_cast<int>(chunk) % contract.chunks_per_block;
+    elements += partition(count, contract.chunks_per_block, within).count;
+  }
+  return elements * element_bytes;
+}
+
+// What the ranks of a host send to the other one.
+std::int64_t predicted_bytes(const sched::Schedule& schedule, int host, std::int64_t count,
+                             std::int64_t element_bytes) {
+  std::int64_t bytes = 0;
+  for (int rank = 0; rank < schedule.contract.world; ++rank) {
+    if (host_of(rank) != host) continue;
+    const sched::Program& program = schedule.programs[static_cast<std::size_t>(rank)];
+    for (const sched::Step& step : program.steps) {
+      if (step.verb != sched::Verb::kSend || host_of(step.peer) == host) continue;
+      bytes += bytes_of(program, schedule.contract, step, count, element_bytes);
+    }
+  }
+  return bytes;
+}
+
+void expect_bytes(std::int64_t counted, std::int64_t predicted, const std::string& what) {
+  if (predicted < kLittleBytes) {
+    EXPECT_LT(counted, predicted + kLittleBytes) << what;
+    return;
+  }
+  EXPECT_NEAR(static_cast<double>(counted) / static_cast<double>(predicted), 1, kMostDifference)
+      << what << ": " << counted << " bytes left this host, the schedule sends " << predicted;
+}
+
+class TwoHosts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (ranks_per_host() == 0) GTEST_SKIP() << "not started by two_hosts.sh";
+    communicator_ = Communicator::from_mpi({});
+    ASSERT_EQ(communicator_->world(), 2 * ranks_per_host());
+  }
+
+  // What left this host while body ran on all ranks.
+  template <typename Body>
+  std::int64_t bytes_during(Body&& body) {
+    communicator_->barrier();
+    const std::int64_t before = bytes_out();
+    communicator_->barrier();
+    body();
+    communicator_->barrier();
+    return bytes_out() - before;
+  }
+
+  std::unique_ptr<Communicator> communicator_;
+};
+
+TEST_F(TwoHosts, RanksOfAHostShareMemoryAndOthersUseUcx) {
+  for (int peer = 0; peer < communicator_->world(); ++peer) {
+    if (peer == communicator_->rank()) continue;
+    const bool near = host_of(peer) == host_of(communicator_->rank());
+    EXPECT_EQ(communicator_->transport_to(peer), near ? "shm" : "ucx") << peer;
+  }
+}
+
+TEST_F(TwoHosts, EveryAlgorithmIsExactAndSendsOverTheCableWhatItsScheduleSays) {
+  const int world = communicator_->world();
+  for (const Algorithm& row : sched::algorithms()) {
+    if (!row.refuse({.world = world}).empty()) continue;
+    const std::string what = std::string(sched::name_of(row.op)) + " " + std::string(row.name);
+    const std::int64_t counted = bytes_during([&] {
+      EXPECT_EQ(run_case(*communicator_,
+                         {.op = row.op, .algorithm = std::string(row.name), .count = kCount}),
+                "")
+          << what;
+    });
+    const sched::Schedule schedule =
+        sched::generate(row, {.world = world, .group = ranks_per_host()});
+    const std::int64_t count = row.op == Collective::kBarrier ? 0 : kCount;
+    expect_bytes(counted,
+                 predicted_bytes(schedule, host_of(communicator_->rank()), count, sizeof(float)),
+                 what);
+  }
+}
+
+// Inside a host memory is mapped and between hosts there is the cable, whatever runs on each level.
+TEST_F(TwoHosts, EveryPairOfLevelsIsExactAndSendsOnlyItsOuterLevelOverTheCable) {
+  const int world = communicator_->world();
+  std::vector<float> input(kCount);
+  std::vector<float> output(kCount);
+  for (std::size_t i = 0; i < input.size(); ++i)
+    input[i] = static_cast<float>(i % 1000 + static_cast<std::size_t>(communicator_->rank()));
+  const auto run = [&](const sched::Levels& levels) {
+    if (!sched::refuse_levels(world, levels).empty()) return;
+    const sched::Schedule schedule = sched::hierarchical_all_reduce(world, levels);
+    const std::string what = std::string(levels.reduce_scatter->name) + ", " +
+                             std::string(levels.all_reduce->name) + ", " +
+                             std::string(levels.all_gather->name);
+    const std::int64_t counted = bytes_during([&] {
+      communicator_->run_schedule(schedule, input.data(), output.data(), kCount, DType::kF32,
+                                  ReduceOp::kSum);
+    });
+    for (std::size_t i = 0; i < output.size(); ++i) {
+      const auto ranks = static_cast<float>(world);
+      ASSERT_EQ(output[i], ranks * static_cast<float>(i % 1000) + ranks * (ranks - 1) / 2)
+          << what << ", element " << i;
+    }
+    const std::int64_t predicted =
+        predicted_bytes(schedule, host_of(communicator_->rank()), kCount, sizeof(float));
+    expect_bytes(counted, predicted, what);
+  };
+  for (const Algorithm& scatter : sched::algorithms()) {
+    if (scatter.op != Collective::kReduceScatter) continue;
+    for (const Algorithm& between : sched::algorithms()) {
+      if (between.op != Collective::kAllReduce) continue;
+      const Algorithm* gather = nullptr;
+      for (const Algorithm& row : sched::algorithms()) {
+        if (row.op != Collective::kAllGather) continue;
+        if (gather == nullptr || row.name == scatter.name) gather = &row;
+      }
+      run({.reduce_scatter = &scatter,
+           .all_reduce = &between,
+           .all_gather = gather,
+           .group = ranks_per_host()});
+    }
+  }
+}
+
+TEST_F(TwoHosts, SampledCallsMessagesAndSplitsAreExact) {
+  const int world = communicator_->world();
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(run_case(*communicator_,
+                       draw_case(test_seed() + static_cast<std::uint64_t>(world), i, world)),
+              "");
+  }
+  for (const auto check : {check_messages, check_split, check_several_in_flight})
+    EXPECT_EQ(check(*communicator_), "");
+}
+
+}  // namespace
+}  // namespace sinew::comm::testing
