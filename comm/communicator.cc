@@ -130,6 +130,8 @@ std::string_view Communicator::transport_to(int peer) const {
   return peer == rank() ? "self" : engine_->transport_to(peer);
 }
 
+const std::string& Communicator::copies_denied() const { return engine_->copies_denied(); }
+
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   std::unique_ptr<Engine> engine = engine_->split(color, key);
   if (engine == nullptr) return nullptr;

@@ -47,6 +47,11 @@ struct Operation;
 struct Transfer;
 class Transport;
 
+// How large messages between the processes of one host travel when their buffers are ordinary
+// memory. kAuto: by what is faster; kSlots: through shared memory; kPull: read by the receiver out
+// of the sender's memory wherever the kernel allows it. Results do not differ.
+enum class Copies : std::uint8_t { kAuto, kSlots, kPull };
+
 struct Options {
   // auto: mapped memory between ranks that can open each other's, else verbs, else UCX; the
   // variable SINEW_TRANSPORT stands in for it. shm, local (threads of one process), ucx,
@@ -58,6 +63,7 @@ struct Options {
   // Two ways to run the same schedule faster; false takes the plain way, for comparison.
   bool small_calls = true;  // tiny messages ride in the flag line instead of taking the executor
   bool fuse = true;  // consecutive reductions into one place read all their sources in one pass
+  Copies copies = Copies::kAuto;
   // Puts another transport around the chosen one; for tests. Small calls do not pass through it.
   std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> wrap_transport = nullptr;
 };
@@ -139,6 +145,10 @@ class Communicator {
   [[nodiscard]] std::string_view transport_name() const;
   // What carries messages to a peer; "self" for the own rank.
   [[nodiscard]] std::string_view transport_to(int peer) const;
+
+  // Why ranks of this host cannot read each other's memory, in one clause; empty when they can or
+  // need not.
+  [[nodiscard]] const std::string& copies_denied() const;
 
   // Collective. Ranks with equal color form a new communicator, ordered by (key, rank). color < 0:
   // none (null).

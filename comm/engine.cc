@@ -66,7 +66,7 @@ Engine::Engine(Parts parts, Options options)
   selector_ = std::make_unique<Selector>(machine_);
   sources_.resize(static_cast<std::size_t>(world_));
   auto_by_default_ = options_.algorithm == "auto";
-  reads_peers_ = memory_->one_address_space();
+  reads_peers_ = memory_->one_address_space() || (pull_ != nullptr && pull_->used());
   find_direct();
   if (block_->network != nullptr) {
     // Boxes and symmetric calls are for memory that all ranks map.
@@ -95,6 +95,12 @@ void Engine::share_block(const Parts& parts) {
 }
 
 void Engine::make_transports(const Parts& parts, std::byte* lanes) {
+  if (!memory_->one_address_space() && options_.copies != Copies::kSlots) {
+    std::vector<bool> same_host;
+    for (int peer = 0; peer < world_; ++peer) same_host.push_back(maps(peer));
+    pull_ = std::make_unique<Pull>(*parts.bootstrap, same_host);
+    copies_denied_ = pull_->denial();
+  }
   if (!alone_on_host()) {
     mapped_ = std::make_unique<MappedTransport>(
         MappedPlace{.memory = lanes,
@@ -104,7 +110,9 @@ void Engine::make_transports(const Parts& parts, std::byte* lanes) {
                     .origins = &origins_,
                     .regions = regions_.get(),
                     .roster = block_->roster.get(),
-                    .name = memory_->name()});
+                    .name = memory_->name(),
+                    .pull = pull_.get(),
+                    .copies = options_.copies});
   }
   if (mapped_ != nullptr && options_.wrap_transport)
     mapped_ = options_.wrap_transport(std::move(mapped_));
@@ -295,7 +303,8 @@ Operation& Engine::begin(const CallInfo& call, const Plan& plan, const Ask& ask,
                     .dtype = ask.dtype,
                     .reduce = ask.reduce,
                     .flag = flag,
-                    .channel = channel};
+                    .channel = channel,
+                    .shares_cores = policy_.spins == 0};
   operation.execution.start(operation.work);
   operation.running = true;
   ++running_;
@@ -481,22 +490,32 @@ void Engine::raise_fault() {
     fault = operation->execution.fault();
     // Call numbers in messages are the low half of the real ones.
     const std::uint64_t number = (operation->number & ~0xffffffffULL) | number_in(fault.found_flag);
-    if (fault.kind == Fault::Kind::kUnreadable) break;
+    if (fault.kind != Fault::Kind::kForeignMessage) break;
     theirs = block_->roster->call_of(fault.peer, number);
     if (theirs && number != operation->number) {
       raise_mismatch(pending, fault.peer,
                      fmt::format("{} as its call {}", describe(*theirs), number));
     }
   }
-  if (fault.kind == Fault::Kind::kUnreadable) raise_unreadable(fault.peer);
+  if (fault.kind != Fault::Kind::kForeignMessage) raise_unreadable(fault);
   raise_mismatch(pending, fault.peer, theirs ? describe(*theirs) : "something else, now or before");
 }
 
-void Engine::raise_unreadable(int peer) {
-  raise(Cause::kTransport, peer,
-        fmt::format("the symmetric memory that {} uses is not mapped here: it was freed on this "
-                    "rank first",
-                    block_->roster->name_of(peer)));
+void Engine::raise_unreadable(const Fault& fault) {
+  const std::string who = block_->roster->name_of(fault.peer);
+  std::string how;
+  if (block_->roster->lost_rank(fault.peer, &how) == fault.peer) {
+    raise(Cause::kPeerGone, fault.peer,
+          fmt::format("{} {}; {}", who, how, block_->roster->stand()));
+  }
+  raise(Cause::kTransport, fault.peer,
+        fault.kind == Fault::Kind::kUnmapped
+            ? fmt::format("the symmetric memory that {} uses is not mapped here: it was freed on "
+                          "this rank first",
+                          who)
+            : fmt::format("the memory that {} passed to its call cannot be read: it was freed "
+                          "there, or the kernel forbids it now",
+                          who));
 }
 
 // The message that did not fit may come from a later call than the one in which the ranks parted.

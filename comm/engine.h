@@ -29,6 +29,7 @@
 #include "comm/small.h"
 #include "comm/transport.h"
 #include "comm/transport/choice.h"
+#include "comm/transport/pull.h"
 #include "comm/wait.h"
 
 namespace sinew::comm {
@@ -100,6 +101,7 @@ class Engine {
   [[nodiscard]] std::string_view transport_to(int peer) const {
     return maps(peer) ? memory_->name() : choice_.wire->name;
   }
+  [[nodiscard]] const std::string& copies_denied() const { return copies_denied_; }
   [[nodiscard]] Counters& counters() { return counters_; }
   [[nodiscard]] Machine machine() const { return machine_; }
 
@@ -212,7 +214,7 @@ class Engine {
   void raise_if_poisoned();
   [[noreturn]] void raise(Cause cause, int peer, const std::string& what);
   [[noreturn]] void raise_fault();
-  [[noreturn]] void raise_unreadable(int peer);
+  [[noreturn]] void raise_unreadable(const Fault& fault);
   [[noreturn]] void raise_mismatch(const Pending& pending, int peer, const std::string& theirs);
   [[noreturn]] void raise_timeout(const Pending& pending);
   [[nodiscard]] std::string words(const Pending& pending) const;
@@ -227,6 +229,7 @@ class Engine {
   TransportChoice choice_;
   Machine machine_;
   WaitPolicy policy_;
+  std::unique_ptr<Pull> pull_;         // null: threads, or told not to
   std::unique_ptr<Transport> mapped_;  // null: no peer on this host
   std::unique_ptr<Transport> routed_;  // null: all peers use one transport
   Transport* transport_ = nullptr;
@@ -255,6 +258,7 @@ class Engine {
   std::uint32_t history_ = 0;
   std::uint64_t started_ = 0;
   bool failed_ = false;
+  std::string copies_denied_;
   bool reads_peers_ = false;  // their own buffers, not only shared blocks
   Counters counters_{};
 };

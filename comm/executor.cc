@@ -16,6 +16,12 @@ namespace {
 // pass when a program is long, and leaves far more than two in flight.
 constexpr std::size_t kWindow = 256;
 
+// How much of a message that is not addressable is read at once. To its place: little enough that
+// what waits for it can begin, and so much that the call into the kernel costs nothing. To be
+// reduced: what fits into the second-level cache (1 MiB) beside the other operands.
+constexpr std::int64_t kReadBytes = 1 << 20;
+constexpr std::int64_t kTileBytes = 64 << 10;
+
 }  // namespace
 
 void Execution::start(const Work& work) {
@@ -185,11 +191,11 @@ bool Execution::advance(std::size_t index) {
 
 bool Execution::advance_send(const PlanStep& step, State& state, std::int64_t until) {
   bool moved = false;
+  const Source source = source_of(step);
   if (state.oldest != 0) collect_released(step, state, &moved);
   while (state.issued < until || !state.opened) {
-    const Sent sent =
-        transport_.send(step.peer, lane_of(step.lane), work_.flag, state.source + state.issued,
-                        until - state.issued, step.exposable ? Source::kStable : Source::kCopied);
+    const Sent sent = transport_.send(step.peer, lane_of(step.lane), work_.flag,
+                                      state.source + state.issued, until - state.issued, source);
     if (sent.size_bytes == Sent::kNoCredit) break;
     moved = true;
     state.opened = true;
@@ -221,21 +227,22 @@ void Execution::collect_released(const PlanStep& step, State& state, bool* moved
   }
 }
 
+Source Execution::source_of(const PlanStep& step) const {
+  if (!step.exposable) return Source::kCopied;
+  if (!step.moved) return Source::kStable;
+  const bool idle = !work_.shares_cores && (!work_.plan->receives || streams_);
+  return idle ? Source::kPushed : Source::kMoved;
+}
+
 bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t until) {
   bool moved = false;
   Message message;
   while ((state.done < until || !state.opened) &&
          transport_.peek(step.peer, lane_of(step.lane), &message)) {
-    if (message.flag != work_.flag) {
-      fail(Fault::Kind::kForeignMessage, step.peer, message.flag);
-      return false;
-    }
-    if (message.data == nullptr) {
-      fail(Fault::Kind::kUnreadable, step.peer, message.flag);
-      return false;
-    }
-    const std::int64_t size = std::min(message.size_bytes - state.used, until - state.done);
-    if (size > 0) consume(step, state, message, size);
+    if (!expected(step.peer, message)) return false;
+    const std::int64_t size = std::min(
+        {message.size_bytes - state.used, until - state.done, portion(step.verb, message)});
+    if (size > 0 && !consume(step, state, message, size)) return false;
     moved = true;
     state.used += size;
     state.done += size;
@@ -249,16 +256,47 @@ bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t
   return moved;
 }
 
-void Execution::consume(const PlanStep& step, State& state, const Message& message,
+bool Execution::expected(int peer, const Message& message) {
+  if (message.flag != work_.flag) {
+    fail(Fault::Kind::kForeignMessage, peer, message.flag);
+  } else if (message.data == nullptr && message.remote == 0) {
+    fail(Fault::Kind::kUnmapped, peer, message.flag);
+  }
+  return fault_.kind == Fault::Kind::kNone;
+}
+
+std::int64_t Execution::portion(PlanVerb verb, const Message& message) {
+  if (message.data != nullptr) return message.size_bytes;
+  return verb == PlanVerb::kReceive ? kReadBytes : kTileBytes;
+}
+
+bool Execution::consume(const PlanStep& step, State& state, const Message& message,
                         std::int64_t size) {
   std::byte* target = state.target + state.done;
-  const std::byte* data = message.data + state.used;
+  const std::byte* data = message.data;
+  if (data != nullptr) {
+    data += state.used;
+  } else if (step.verb == PlanVerb::kReceive) {
+    return pull(step.peer, message, state.used, target, size);
+  } else {
+    tiles_.resize(std::max(tiles_.size(), static_cast<std::size_t>(kTileBytes)));
+    if (!pull(step.peer, message, state.used, tiles_.data(), size)) return false;
+    data = tiles_.data();
+  }
   if (step.verb == PlanVerb::kReceive) {
     copy(step, target, data, size);
   } else {
     kernels::reduce(work_.reduce, work_.dtype, target, state.source + state.done, data,
                     size / element_bytes_);
   }
+  return true;
+}
+
+bool Execution::pull(int peer, const Message& message, std::int64_t offset, std::byte* target,
+                     std::int64_t size) {
+  if (transport_.read(peer, message, offset, target, size)) return true;
+  fail(Fault::Kind::kNotRead, peer, message.flag);
+  return false;
 }
 
 void Execution::copy(const PlanStep& step, std::byte* target, const std::byte* source,
@@ -292,28 +330,34 @@ bool Execution::advance_many(const PlanStep& step, State& state, std::int64_t un
 std::int64_t Execution::gather_sources(const PlanStep& step, const State& state,
                                        std::int64_t until) {
   std::int64_t size = until - state.done;
-  sources_.clear();
-  for (std::uint32_t i = step.first_operand; i < step.first_operand + step.operands; ++i) {
-    const PlanOperand& operand = work_.plan->operands[i];
-    Operand& at = operands_[i];
-    if (!operand.is_message) {
-      sources_.push_back(at.base + state.done);
-      continue;
-    }
-    Message message;
+  heads_.assign(step.operands, Message{});
+  for (std::uint32_t k = 0; k < step.operands; ++k) {
+    const PlanOperand& operand = work_.plan->operands[step.first_operand + k];
+    if (!operand.is_message) continue;
+    Message& message = heads_[k];
     if (!my_turn(operand.before) || !transport_.peek(operand.peer, lane_of(operand.lane), &message))
       return -1;
-    if (message.flag != work_.flag) {
-      fail(Fault::Kind::kForeignMessage, operand.peer, message.flag);
-      return -1;
-    }
-    if (message.data == nullptr) {
-      fail(Fault::Kind::kUnreadable, operand.peer, message.flag);
-      return -1;
-    }
+    if (!expected(operand.peer, message)) return -1;
+    Operand& at = operands_[step.first_operand + k];
     at.available = message.size_bytes - at.used;
-    size = std::min(size, at.available);
-    sources_.push_back(message.data + at.used);
+    size = std::min({size, at.available, portion(step.verb, message)});
+  }
+  sources_.clear();
+  for (std::uint32_t k = 0; k < step.operands; ++k) {
+    const PlanOperand& operand = work_.plan->operands[step.first_operand + k];
+    const Operand& at = operands_[step.first_operand + k];
+    if (!operand.is_message) {
+      sources_.push_back(at.base + state.done);
+    } else if (heads_[k].data != nullptr) {
+      sources_.push_back(heads_[k].data + at.used);
+    } else {
+      // Room for all operands at once: a place must not move while another is filled.
+      const std::size_t needed = step.operands * static_cast<std::size_t>(kTileBytes);
+      if (tiles_.size() < needed) tiles_.resize(needed);
+      std::byte* const tile = tiles_.data() + k * static_cast<std::size_t>(kTileBytes);
+      if (size > 0 && !pull(operand.peer, heads_[k], at.used, tile, size)) return -1;
+      sources_.push_back(tile);
+    }
   }
   return size;
 }

@@ -30,6 +30,7 @@ struct Work {
   ReduceOp reduce = ReduceOp::kSum;
   std::uint64_t flag = 0;  // opens every message
   int channel = 0;
+  bool shares_cores = false;  // with other ranks: no time is idle
 };
 
 enum class Progress : std::uint8_t {
@@ -40,7 +41,12 @@ enum class Progress : std::uint8_t {
 };
 
 struct Fault {
-  enum class Kind : std::uint8_t { kNone, kForeignMessage, kUnreadable } kind = Kind::kNone;
+  enum class Kind : std::uint8_t {
+    kNone,
+    kForeignMessage,
+    kUnmapped,  // the message lies in shared memory that is not mapped here
+    kNotRead,   // the message lies in memory of the peer that could not be read
+  } kind = Kind::kNone;
   int peer = -1;
   std::uint64_t found_flag = 0;
 };
@@ -93,7 +99,14 @@ class Execution {
   void use_sources(const PlanStep& step, std::int64_t size);
   bool advance_local(const PlanStep& step, State& state, std::int64_t until);
   void collect_released(const PlanStep& step, State& state, bool* moved);
-  void consume(const PlanStep& step, State& state, const Message& message, std::int64_t size);
+  bool consume(const PlanStep& step, State& state, const Message& message, std::int64_t size);
+  // The most of a message that is worth taking at once.
+  [[nodiscard]] static std::int64_t portion(PlanVerb verb, const Message& message);
+  [[nodiscard]] bool expected(int peer, const Message& message);
+  // Of a message that is not addressable here.
+  [[nodiscard]] bool pull(int peer, const Message& message, std::int64_t offset, std::byte* target,
+                          std::int64_t size);
+  [[nodiscard]] Source source_of(const PlanStep& step) const;
   void copy(const PlanStep& step, std::byte* target, const std::byte* source,
             std::int64_t size) const;
   void finish(State& state);
@@ -116,6 +129,8 @@ class Execution {
   };
   std::vector<Operand> operands_;     // [plan operands]
   std::vector<const void*> sources_;  // of the piece under way
+  std::vector<Message> heads_;        // [operands of the step under way]: their messages
+  std::vector<std::byte> tiles_;      // pieces of messages that are only read to be reduced
   std::vector<std::int64_t>
       shifts_;  // [plan dependences]: bytes from the later slot's start to the earlier's
   std::vector<std::int64_t> chunk_start_;    // [chunks + 1], bytes in the logical vector

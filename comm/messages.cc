@@ -67,7 +67,7 @@ bool Messages::advance_send(Transfer& transfer) {
   while (transfer.moved < transfer.size || !transfer.opened) {
     const Sent sent = transport_.send(transfer.peer, transfer.lane, transfer.flag,
                                       transfer.source + transfer.moved,
-                                      transfer.size - transfer.moved, Source::kStable);
+                                      transfer.size - transfer.moved, Source::kPushed);
     if (sent.size_bytes == Sent::kNoCredit) return moved;
     moved = true;
     transfer.opened = true;
@@ -92,14 +92,7 @@ bool Messages::advance_receive(Transfer& transfer) {
       failed_ = &transfer;
       return false;
     }
-    if (message.data == nullptr) {
-      fault_ = {Fault::Kind::kUnreadable, transfer.peer, message.flag};
-      failed_ = &transfer;
-      return false;
-    }
-    if (message.size_bytes > 0) {
-      kernels::copy(transfer.target + transfer.moved, message.data, message.size_bytes);
-    }
+    if (!take(transfer, message)) return false;
     transfer.moved += message.size_bytes;
     transport_.release(transfer.peer, transfer.lane);
     moved = true;
@@ -109,6 +102,20 @@ bool Messages::advance_receive(Transfer& transfer) {
     }
   }
   return moved;
+}
+
+bool Messages::take(const Transfer& transfer, const Message& message) {
+  std::byte* const target = transfer.target + transfer.moved;
+  if (message.data != nullptr) {
+    if (message.size_bytes > 0) kernels::copy(target, message.data, message.size_bytes);
+    return true;
+  }
+  if (message.remote != 0 && transport_.read(transfer.peer, message, 0, target, message.size_bytes))
+    return true;
+  fault_ = {message.remote == 0 ? Fault::Kind::kUnmapped : Fault::Kind::kNotRead, transfer.peer,
+            message.flag};
+  failed_ = &transfer;
+  return false;
 }
 
 // The later of a pair finds the earlier one among the active transfers; the i-th meets the i-th.

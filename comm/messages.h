@@ -66,6 +66,8 @@ class Messages {
   bool advance(Transfer& transfer);
   bool advance_send(Transfer& transfer);
   bool advance_receive(Transfer& transfer);
+  // Puts a message into its place; false after a fault.
+  bool take(const Transfer& transfer, const Message& message);
   void meet_self(Transfer& transfer);
   void pass_turn(Transfer& transfer) { ++queue(transfer).served; }
 

@@ -1,6 +1,7 @@
 #include "comm/plan.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -66,6 +67,7 @@ class Compiler {
     plan_.scratch_chunk = program_.scratch_chunk;
     std::uint32_t next = 0;
     for (const Step& step : program_.steps) {
+      plan_.receives |= receives(step.verb);
       first_dependence_.push_back(next);
       next += step.dependences;
     }
@@ -94,6 +96,8 @@ class Compiler {
         .peer = step.peer,
         .chunks = step.chunks,
         .exposable = step.verb == Verb::kSend,
+        .moved =
+            step.dependences == 0 && options_.moved != nullptr && (*options_.moved)[chain.back()],
         .last = step.verb != Verb::kSend && step.target.space() == Space::kOutput,
         .source = step.source,
         .target = step.target,
@@ -191,6 +195,37 @@ class Compiler {
   Plan plan_;
 };
 
+// [steps of rank's program]: the sends met by a receive that stays a step of its own and only puts
+// the message into its place. The i-th send of a lane meets its i-th receive.
+std::vector<bool> find_moved(const sched::Schedule& schedule, int rank,
+                             const std::vector<Chains>& chains) {
+  const auto own = static_cast<std::size_t>(rank);
+  std::map<std::pair<int, int>, std::vector<bool>> taken;  // by peer and lane, in program order
+  for (std::size_t peer = 0; peer < schedule.programs.size(); ++peer) {
+    const std::vector<Step>& steps = schedule.programs[peer].steps;
+    std::vector<bool> alone(steps.size(), false);
+    for (const std::vector<std::uint32_t>& chain : chains[peer]) {
+      if (chain.size() == 1) alone[chain.front()] = true;
+    }
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (!receives(steps[i].verb) || steps[i].peer != own) continue;
+      taken[{static_cast<int>(peer), steps[i].lane}].push_back(alone[i] &&
+                                                               steps[i].verb == Verb::kRecv);
+    }
+  }
+  const std::vector<Step>& steps = schedule.programs[own].steps;
+  std::vector<bool> moved(steps.size(), false);
+  std::map<std::pair<int, int>, std::size_t> sent;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].verb != Verb::kSend) continue;
+    const std::pair<int, int> lane{steps[i].peer, steps[i].lane};
+    const std::size_t index = sent[lane]++;
+    CHECK_LT(index, taken[lane].size());
+    moved[i] = taken[lane][index];
+  }
+  return moved;
+}
+
 }  // namespace
 
 Plan compile(const sched::Schedule& schedule, int rank, const CompileOptions& options) {
@@ -205,10 +240,13 @@ Plan compile_whole(const sched::Schedule& schedule, int rank, bool may_fuse) {
     fused.push_back(fuse(program));
     apart.push_back(keep_apart(program));
   }
-  if (may_fuse && completes_unbuffered(schedule, fused))
-    return compile(schedule, rank, {.unbuffered = true, .fuse = true});
+  const bool fuses = may_fuse && completes_unbuffered(schedule, fused);
+  const std::vector<Chains>& chains = fuses ? fused : apart;
+  const std::vector<bool> moved = find_moved(schedule, rank, chains);
   return compile(schedule, rank,
-                 {.unbuffered = completes_unbuffered(schedule, apart), .fuse = false});
+                 {.unbuffered = fuses || completes_unbuffered(schedule, apart),
+                  .fuse = fuses,
+                  .moved = &moved});
 }
 
 const Plan& PlanCache::find(std::uint8_t algorithm, int root) {

@@ -53,6 +53,7 @@ struct PlanStep {
   std::uint16_t chunks;
   bool
       exposable;  // a send whose receiver may read its source: nothing deadlocks for want of a copy
+  bool moved;     // a send of what the caller passed, which its receiver puts where it stays
   bool last;      // writes an output that no later step touches
   sched::Slot source;
   sched::Slot target;
@@ -70,12 +71,14 @@ struct Plan {
   std::vector<PlanDependence> dependences;
   std::vector<PlanOperand> operands;
   std::vector<std::uint32_t> scratch_chunk;
+  bool receives = false;  // any message
 };
 
 struct CompileOptions {
   bool unbuffered =
       false;  // the schedule was found to complete without buffering any message (rendezvous.h)
   bool fuse = true;  // consecutive reductions into one place become one pass over all their sources
+  const std::vector<bool>* moved = nullptr;  // [program steps]: PlanStep::moved, where it is known
 };
 
 // Throws UsageError when the program uses more lanes than transports have.

@@ -16,6 +16,13 @@
 
 namespace sinew::comm {
 
+namespace {
+
+// To look whether a process lives costs tens of microseconds, as much as this many yields.
+constexpr int kTriesPerLook = 100;
+
+}  // namespace
+
 std::size_t Roster::size_bytes(int world) {
   return sizeof(Poison) + sizeof(Row) * static_cast<std::size_t>(world);
 }
@@ -161,14 +168,18 @@ int Roster::lost_rank(int waits_for, std::string* how) const {
     if (leaving == Leaving::kDone) *how = "has destroyed its communicator";
     if (leaving == Leaving::kThrew) *how = "left by an exception";
     if (leaving != Leaving::kPresent) return peer;
-    const int pid = row.pid.load(std::memory_order_acquire);  // meets the release in join
-    const std::uint64_t start_time = row.start_time.load(std::memory_order_relaxed);
-    if (pid == 0 || start_time == 0 || pid == getpid()) continue;
-    if (process_lives(pid, start_time)) continue;
-    *how = fmt::format("(process {}) is dead", pid);
+    if (!is_dead(row)) continue;
+    *how = fmt::format("(process {}) is dead", row.pid.load(std::memory_order_relaxed));
     return peer;
   }
   return -1;
+}
+
+bool Roster::is_dead(const Row& row) {
+  const int pid = row.pid.load(std::memory_order_acquire);  // meets the release in join
+  const std::uint64_t start_time = row.start_time.load(std::memory_order_relaxed);
+  if (pid == 0 || start_time == 0 || pid == getpid()) return false;
+  return !process_lives(pid, start_time);
 }
 
 std::string Roster::name_of(int rank) const {
@@ -271,7 +282,9 @@ void Roster::await_readers(double timeout_s) const {
   for (int rank = 0; rank < all.world_; ++rank) {
     if (rank == all.rank_) continue;
     const Row& row = all.rows_[rank];
-    while (row.reading.load(std::memory_order_seq_cst) != 0) {
+    for (int tries = 1; row.reading.load(std::memory_order_seq_cst) != 0; ++tries) {
+      // A process that was killed while it read reads no more.
+      if (tries % kTriesPerLook == 0 && is_dead(row)) break;
       // A rank that reads for so long is stuck inside a pass, which only a fault of this program
       // can cause; to return would hand its memory back to the caller while it is read.
       CHECK(static_cast<double>(now_ns() - start_ns) < timeout_s * 1e9);

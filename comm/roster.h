@@ -66,8 +66,8 @@ class Roster {
   // rank that failed returns to its caller. False: somebody failed, read nothing.
   [[nodiscard]] bool enter_memory();
   void leave_memory();
-  // After poisoned(): returns when no rank reads this one's memory any more. A rank reads one pass
-  // at a time, so this takes as long as the longest pass.
+  // After poisoned(): returns when no living rank reads this one's memory any more. A rank reads
+  // one pass at a time, so this takes as long as the longest pass.
   void await_readers(double timeout_s) const;
 
   // Anyone's row.
@@ -137,6 +137,8 @@ class Roster {
 
   // The roster of the communicator that everything was split from, and this rank's number there.
   [[nodiscard]] const Roster& top() const { return upper_ != nullptr ? upper_->top() : *this; }
+  // Whether the rank's process is gone; false when that cannot be known or it is this one.
+  [[nodiscard]] static bool is_dead(const Row& row);
   static void write(Record& record, std::uint64_t flag, const CallInfo& call);
   [[nodiscard]] std::string stand_of(int rank) const;
 

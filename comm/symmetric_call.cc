@@ -102,7 +102,7 @@ void Engine::run_symmetric(const CallInfo& call, const Ask& ask) {
 
 const std::byte* Engine::mapped(int peer, Regions::Place place, std::int64_t size) {
   const std::byte* data = regions_->resolve(origins_[static_cast<std::size_t>(peer)], place, size);
-  if (data == nullptr) raise_unreadable(peer);
+  if (data == nullptr) raise_unreadable({Fault::Kind::kUnmapped, peer, 0});
   return data;
 }
 

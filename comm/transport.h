@@ -44,8 +44,13 @@ struct Message {
   std::uint64_t remote = 0;         // for read()
 };
 
-// Whether the receiver may read the source itself, later; else it is copied before send returns.
-enum class Source : std::uint8_t { kStable, kCopied };
+// What a transport may do with the source of a message.
+enum class Source : std::uint8_t {
+  kCopied,  // copy it before send returns
+  kStable,  // the receiver may read it itself, later
+  kMoved,   // as kStable; the receiver only puts it where it stays, while this rank has other work
+  kPushed,  // as kMoved, but this rank has nothing better to do than to help with the copying
+};
 
 // What became of a send.
 struct Sent {

@@ -44,6 +44,7 @@ struct Options {
   std::string device = "cpu";
   std::string protocol = "auto";
   int channels = 0;
+  std::string copies = "auto";
   std::string baseline = "none";
   std::string selection;
   std::string json;
@@ -95,6 +96,11 @@ CollectiveCase::Buffers parse_buffers(std::string_view name) {
   if (name == "plain") return CollectiveCase::Buffers::kPlain;
   if (name == "symmetric") return CollectiveCase::Buffers::kSymmetric;
   throw UsageError(fmt::format("--buffers '{}' is unknown: legal are plain, symmetric", name));
+}
+
+comm::Copies copies_of(std::string_view name) {
+  if (name == "slots") return comm::Copies::kSlots;
+  return name == "pull" ? comm::Copies::kPull : comm::Copies::kAuto;
 }
 
 std::string_view name_of(CollectiveCase::Buffers buffers) {
@@ -399,8 +405,10 @@ int run_coll(const Options& options) {
   const bool on_device = wants_device(options.device, launcher_of_environment().rank == 0);
   require_fit(options, on_device);
   use_selection(options.selection);
-  const auto communicator = comm::Communicator::from_mpi(
-      {.transport = on_device ? "auto" : options.transport, .timeout_s = options.timeout_s});
+  const auto communicator =
+      comm::Communicator::from_mpi({.transport = on_device ? "auto" : options.transport,
+                                    .timeout_s = options.timeout_s,
+                                    .copies = copies_of(options.copies)});
   if (on_device) return run_on_device(*communicator, options, request);
   std::optional<Bench> bench;
   agree(*communicator, [&] {
@@ -427,6 +435,8 @@ Run declare_coll(Args& args) {
   args.option("--dtype", o->dtypes, "element types, joined by commas");
   args.option("--reduce", o->reduces, "reductions, joined by commas");
   args.option("--buffers", o->buffers, "plain, symmetric, or both joined by a comma");
+  args.choice("--copies", o->copies, {"auto", "slots", "pull"},
+              "how large messages between ordinary buffers travel");
   args.option("--transport", o->transport, "transport between the ranks");
   args.choice("--device", o->device, {"cpu", "cuda", "auto"},
               "whose memory; auto takes a GPU where there is one and says when not");

@@ -78,7 +78,20 @@ void print_ranks(comm::Communicator& communicator) {
   std::vector<Cell> all(world * world);
   communicator.all_gather(mine.data(), all.data(), static_cast<std::int64_t>(world * sizeof(Cell)),
                           DType::kU8);
+  struct Reason {
+    char text[160];
+  };
+  Reason reason{};
+  communicator.copies_denied().copy(reason.text, sizeof reason.text - 1);
+  std::vector<Reason> reasons(world);
+  communicator.all_gather(&reason, reasons.data(), sizeof reason, DType::kU8);
   if (communicator.rank() != 0) return;
+  for (const Reason& other : reasons) {
+    if (other.text[0] == '\0') continue;
+    fmt::print("{}; large messages are copied through shared memory instead (see sinew doctor)\n",
+               other.text);
+    break;
+  }
   fmt::print("transports of pairs, {} ranks\n{:>6}", world, "");
   for (std::size_t to = 0; to < world; ++to) fmt::print("{:>8}", to);
   fmt::print("\n");

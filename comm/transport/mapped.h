@@ -7,8 +7,15 @@
 //   - in the sender's buffer, when the receiver can address it (threads, symmetric allocations):
 //   nothing is
 //     copied and the sender learns of the release;
+//   - there too, when the receiver only moves it on and the kernel lets it read the sender's memory
+//   (pull.h): one copy, by the receiver alone;
 //   - in the slot of the envelope otherwise: copied in by the sender, read in place by the
 //   receiver.
+//
+// Between cores that share no cache a line that one has written comes to the other many times
+// slower than from memory, so slots are then written past the cache. Which is the case may change
+// while a virtual machine runs: a sender keeps an eye on how long the receiver's counter takes to
+// arrive.
 //
 // Ordering: the sender's release store of an envelope's sequence meets the receiver's acquire load
 // in peek; the receiver's release store of the count of released messages meets the sender's
@@ -20,9 +27,11 @@
 #include <memory>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "comm/regions.h"
 #include "comm/roster.h"
 #include "comm/transport.h"
+#include "comm/transport/pull.h"
 
 namespace sinew::comm {
 
@@ -62,6 +71,8 @@ struct MappedPlace {
   Regions* regions = nullptr;
   Roster* roster = nullptr;
   std::string_view name;
+  const Pull* pull = nullptr;  // null: peers cannot read this process's own memory
+  Copies copies = Copies::kAuto;
 };
 
 class MappedTransport final : public Transport {
@@ -78,7 +89,7 @@ class MappedTransport final : public Transport {
   void release(int peer, int lane) override;
 
  private:
-  enum class Kind : std::uint32_t { kInline, kSlot, kAddress, kRegion };
+  enum class Kind : std::uint32_t { kInline, kSlot, kAddress, kRegion, kPull };
   static constexpr std::int64_t kInlineBytes = 32;
   struct alignas(64) Envelope {
     std::atomic<std::uint64_t> sequence;  // number of the message in its lane, from 1
@@ -120,13 +131,33 @@ class MappedTransport final : public Transport {
   static std::size_t index(int peer, int lane) {
     return static_cast<std::size_t>(peer) * kLanes + static_cast<std::size_t>(lane);
   }
-  [[nodiscard]] bool expose(int peer, const std::byte* data, std::int64_t size_bytes,
-                            Envelope& envelope) const;
+  // How far away a peer is, by the last times its counter took to arrive.
+  class Distance {
+   public:
+    void note(std::int64_t arrival_ns);
+    [[nodiscard]] bool far() const { return score_ >= kFarScore; }
+
+   private:
+    static constexpr int kMostScore = 8;
+    static constexpr int kFarScore = 4;
+    int score_ = 0;
+  };
+
+  // Lets the receiver read the source: the bytes that this message then stands for, 0 when it
+  // cannot.
+  [[nodiscard]] std::int64_t expose(int peer, const std::byte* data, std::int64_t size_bytes,
+                                    Source source, Envelope& envelope) const;
+  [[nodiscard]] bool pulls(int peer, std::int64_t size_bytes, Source source) const;
+  [[nodiscard]] std::int64_t fill_slot(int peer, std::byte* slot, std::int64_t slot_bytes,
+                                       const std::byte* data, std::int64_t size_bytes,
+                                       Source source) const;
+  void look_at_released(int peer, Outgoing& out);
 
   MappedPlace place_;
   Traits traits_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
+  std::vector<Distance> distances_;  // [world]
 };
 
 }  // namespace sinew::comm

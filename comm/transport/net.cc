@@ -91,7 +91,7 @@ Sent NetTransport::send(int peer, int lane, std::uint64_t flag, const std::byte*
   if (out.sent - out.credited == kDepth || out.busy[place]) return {};
   Sent sent;
   sent.size_bytes = std::min(size_bytes, layout_.slot_bytes(lane));
-  sent.exposed = source == Source::kStable && sent.size_bytes >= kExposeBytes && wire_->exposes();
+  sent.exposed = source != Source::kCopied && sent.size_bytes >= kExposeBytes && wire_->exposes();
   sent.sequence = ++out.sent;
   if (!sent.exposed) {
     std::byte* staged = staging_.get() + layout_.offset(peer, lane, place);

@@ -1,20 +1,30 @@
 // Never hang, never lie: whatever one rank does wrong, every rank throws within the deadline and
 // says who did what.
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "comm/error.h"
+#include "tests/comm/support/collective_case.h"
 #include "tests/comm/support/failures.h"
+#include "tests/comm/support/faulty.h"
 #include "tests/comm/support/processes.h"
 
 namespace sinew::comm::testing {
@@ -209,12 +219,13 @@ std::set<std::string> shared_files() {
 TEST(Failure, AKilledRankIsNoticedAndLeavesNothingBehind) {
   const std::set<std::string> before = shared_files();
   for (const int world : {2, 4}) {
-    for (int moment = 0; moment < 3; ++moment) {
+    for (int moment = 0; moment < 4; ++moment) {
       const auto start = steady_clock::now();
       const auto outcomes = run_processes(world, [&](Bootstrap& bootstrap) -> std::string {
-        const auto c = Communicator::from_bootstrap(bootstrap, {.timeout_s = 30});
+        const Copies copies = moment % 2 == 0 ? Copies::kAuto : Copies::kPull;
+        const auto c = Communicator::from_bootstrap(bootstrap, {.timeout_s = 30, .copies = copies});
         for (int call = 0; call < 20; ++call) {
-          all_reduce(call * 1000)(*c);
+          all_reduce(call * 10'000)(*c);
           if (c->rank() == 1 && call == 5 * moment) kill(getpid(), SIGKILL);
         }
         return "noticed nothing";
@@ -231,6 +242,54 @@ TEST(Failure, AKilledRankIsNoticedAndLeavesNothingBehind) {
     }
   }
   EXPECT_EQ(shared_files(), before);
+}
+
+// The kernel refuses reads between processes, as Yama or a container's seccomp profile does.
+void forbid_reads() {
+  sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{std::size(rules), rules};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    throw std::runtime_error("this kernel takes no filter of system calls");
+  }
+}
+
+TEST(Failure, WhereReadsBetweenProcessesAreRefusedRunsGoOnAndSayWhy) {
+  const auto outcomes = run_processes(2, [&](Bootstrap& bootstrap) -> std::string {
+    if (bootstrap.rank() == 1) forbid_reads();
+    const auto c = Communicator::from_bootstrap(bootstrap, {.copies = Copies::kPull});
+    std::string wrong =
+        run_case(*c, {.op = sched::Collective::kAllGather, .algorithm = "auto", .count = 200'000});
+    if (c->rank() == 0) return wrong + c->copies_denied();
+    if (c->copies_denied().find("Operation not permitted") == std::string::npos)
+      wrong += "no reason given: " + c->copies_denied();
+    return wrong;
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.text, "");
+}
+
+TEST(Failure, MemoryOfAPeerThatCannotBeReadIsAnErrorOnEveryRank) {
+  for (const std::int64_t moment : {0, 3}) {
+    const auto start = steady_clock::now();
+    const auto outcomes = run_processes(3, [&](Bootstrap& bootstrap) -> std::string {
+      Options options{.timeout_s = 30, .copies = Copies::kPull};
+      if (bootstrap.rank() == 2)
+        options.wrap_transport = with_faults({.kind = Faults::Kind::kUnread, .at_message = moment});
+      const auto c = Communicator::from_bootstrap(bootstrap, options);
+      for (int call = 0; call < 20; ++call) all_reduce(100'000)(*c);
+      return "noticed nothing";
+    });
+    EXPECT_LT(seconds_since(start), 5);
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_TRUE(outcome.threw) << outcome.text;
+      EXPECT_NE(outcome.text.find("cannot be read"), std::string::npos) << outcome.text;
+    }
+  }
 }
 
 // The peer still names its part of a block that this rank no longer maps.

@@ -35,5 +35,23 @@ TEST(CollectiveMpi, SampledCallsGiveTheExactResult) {
   }
 }
 
+// Large messages between ordinary buffers through shared memory, and read out of the sender's.
+TEST(CollectiveMpi, EveryWayOfCopyingGivesTheExactResult) {
+  for (const Copies copies : {Copies::kSlots, Copies::kPull}) {
+    const auto communicator = Communicator::from_mpi({.copies = copies});
+    const int world = communicator->world();
+    for (std::uint64_t i = 0; i < 25; ++i) {
+      EXPECT_EQ(
+          run_case(*communicator,
+                   draw_case(test_seed() + 1000 + static_cast<std::uint64_t>(world), i, world)),
+          "");
+    }
+    for (const sched::Collective op : operations()) {
+      EXPECT_EQ(run_case(*communicator, {.op = op, .algorithm = "auto", .count = 400'003 / world}),
+                "");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sinew::comm::testing

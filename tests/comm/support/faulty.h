@@ -3,8 +3,8 @@
 //
 // Within the contract of transport.h it delays arrivals, credits and releases by some polls, lets
 // lanes overtake each other, cuts messages smaller and refuses to expose sources: none of that may
-// change a result. Beyond the contract it can lose one message or garble its flag: that must become
-// an error on every rank within the deadline.
+// change a result. Beyond the contract it can lose one message, garble its flag, or fail to read
+// the sender's memory: that must become an error on every rank within the deadline.
 //
 // Never does: touch payload bytes. Threads: as the transport it wraps.
 #pragma once
@@ -20,10 +20,10 @@
 namespace sinew::comm::testing {
 
 struct Faults {
-  enum class Kind : std::uint8_t { kNone, kLose, kGarble };
+  enum class Kind : std::uint8_t { kNone, kLose, kGarble, kUnread };
   std::uint64_t seed = 0;
   Kind kind = Kind::kNone;
-  std::int64_t at_message = 0;  // of this rank's sends, from 0
+  std::int64_t at_message = 0;  // of this rank's sends, or reads, from 0
 };
 
 class FaultyTransport final : public Transport {
@@ -37,6 +37,7 @@ class FaultyTransport final : public Transport {
   [[nodiscard]] bool peek(int peer, int lane, Message* message) override;
   [[nodiscard]] bool read(int peer, const Message& message, std::int64_t offset, std::byte* target,
                           std::int64_t size_bytes) override {
+    if (faults_.kind == Faults::Kind::kUnread && reads_++ == faults_.at_message) return false;
     return inner_->read(peer, message, offset, target, size_bytes);
   }
   void release(int peer, int lane) override;
@@ -51,6 +52,7 @@ class FaultyTransport final : public Transport {
   Philox philox_;
   std::uint64_t draws_ = 0;
   std::int64_t messages_ = 0;
+  std::int64_t reads_ = 0;
   std::vector<int> delays_;
 };
 
