@@ -133,9 +133,7 @@ void MappedTransport::Distance::note(std::int64_t arrival_ns) {
 
 bool MappedTransport::pulls(int peer, std::int64_t size_bytes, Source source) const {
   if (place_.pull == nullptr || !place_.pull->reads_me(peer)) return false;
-  if (place_.copies == Copies::kPull) return true;
-  return source == Source::kMoved && size_bytes >= kPullBytes &&
-         !distances_[static_cast<std::size_t>(peer)].far();
+  return place_.copies == Copies::kPull || (source == Source::kMoved && size_bytes >= kPullBytes);
 }
 
 std::int64_t MappedTransport::expose(int peer, const std::byte* data, std::int64_t size_bytes,
