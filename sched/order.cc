@@ -13,6 +13,12 @@ class Graph {
       : matching_(matching),
         first_(first_numbers(schedule)),
         nodes_(buffering.window == kUnlimited ? steps() : 2 * steps()) {
+    std::size_t dependences = 0;
+    for (const Program& program : schedule.programs) dependences += program.dependences.size();
+    // A step has its dependences, at most its message, its turn and its credit, and three of
+    // windows.
+    const std::size_t each = buffering.window == kUnlimited ? 2 : 5;
+    edges_.reserve((dependences + each * steps()) * (buffering.credits == 0 ? 2 : 1));
     for (std::size_t rank = 0; rank < schedule.programs.size(); ++rank) {
       add_program(schedule.programs[rank], first_[rank], buffering.window);
     }
@@ -25,6 +31,7 @@ class Graph {
     std::vector<std::uint32_t> left(nodes_, 0);
     for (const Edge& edge : edges_) ++left[edge.after];
     std::vector<std::uint32_t> order;
+    order.reserve(nodes_);
     for (std::uint32_t node = 0; node < nodes_; ++node) {
       if (left[node] == 0) order.push_back(node);
     }

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <queue>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -51,10 +51,12 @@ struct Event {
   }
 };
 
-// A sending port: the sends that are ready, earlier segments first and then as in the program; and
-// since when it has been free to start one.
+// The least instance first: earlier segments, then as in the program.
+using InstanceQueue = std::priority_queue<Instance, std::vector<Instance>, std::greater<Instance>>;
+
+// A sending port: the sends that are ready, and since when it has been free to start one.
 struct Port {
-  std::set<Instance> queue;
+  InstanceQueue queue;
   double free_since = 0;
   int active = 0;
 };
@@ -219,7 +221,7 @@ class Simulator {
     const Task& task = task_of(at);
     if (task.verb == Verb::kSend) {
       const std::uint32_t port = route_of(task).port;
-      ports_[port].queue.insert(at);
+      ports_[port].queue.push(at);
       touched_.push_back(port);
     } else if (task.lane >= 0 && rendezvous()) {
       const TaskLane& lane = lane_of(task);
@@ -257,12 +259,12 @@ class Simulator {
   // order of the program.
   void compute(const Instance& at) {
     if (!in_program_order()) return start_compute(at);
-    std::set<Instance>& waiting = waiting_compute_[at.rank];
-    waiting.insert(at);
-    while (!waiting.empty() && task_of(*waiting.begin()).compute_index == next_compute_[at.rank]) {
+    InstanceQueue& waiting = waiting_compute_[at.rank];
+    waiting.push(at);
+    while (!waiting.empty() && task_of(waiting.top()).compute_index == next_compute_[at.rank]) {
       ++next_compute_[at.rank];
-      start_compute(*waiting.begin());
-      waiting.erase(waiting.begin());
+      start_compute(waiting.top());
+      waiting.pop();
     }
   }
 
@@ -284,7 +286,7 @@ class Simulator {
       std::vector<std::tuple<double, std::uint32_t, std::uint32_t>> candidates;
       for (const std::uint32_t port : touched_) {
         if (ports_[port].queue.empty()) continue;
-        candidates.emplace_back(ports_[port].free_since, ports_[port].queue.begin()->task, port);
+        candidates.emplace_back(ports_[port].free_since, ports_[port].queue.top().task, port);
       }
       touched_.clear();
       std::sort(candidates.begin(), candidates.end());
@@ -295,7 +297,7 @@ class Simulator {
   void try_start(std::uint32_t number) {
     Port& port = ports_[number];
     if (port.queue.empty() || port.active >= std::max(topology_.ports, 1)) return;
-    const Instance at = *port.queue.begin();
+    const Instance at = port.queue.top();
     if (in_program_order() && task_of(at).port_index != next_send_[at.rank]) return;
     const Route& route = route_of(task_of(at));
     const bool turn = receivers_turn(at);
@@ -310,7 +312,7 @@ class Simulator {
     ++port.active;
     ++next_send_[at.rank];
     ++next_receive_[static_cast<std::size_t>(lane_of(task_of(at)).target)];
-    port.queue.erase(port.queue.begin());
+    port.queue.pop();
     begin(at);
     touched_.push_back(number);
   }
@@ -432,7 +434,7 @@ class Simulator {
   std::vector<std::uint32_t> next_send_;     // [rank] how many sends have started
   std::vector<std::uint32_t> next_receive_;  // [rank] how many messages to it have started
   std::vector<std::uint32_t> next_compute_;
-  std::vector<std::set<Instance>> waiting_compute_;  // [rank] ready, but not their turn
+  std::vector<InstanceQueue> waiting_compute_;  // [rank] ready, but not their turn
   std::priority_queue<Event> events_;
   std::uint64_t event_number_ = 0;
   std::uint64_t done_ = 0;
@@ -465,27 +467,32 @@ struct Counting {
   }
 };
 
+void check_worlds(const Schedule& schedule, const Topology& topology) {
+  if (topology.world == schedule.contract.world) return;
+  throw UsageError(fmt::format("topology {} has {} ranks, the schedule {}; both must be equal",
+                               topology.name, topology.world, schedule.contract.world));
+}
+
 }  // namespace
 
 Simulation simulate(const Schedule& schedule, const Topology& topology,
                     const SimulateOptions& options) {
-  if (topology.world != schedule.contract.world) {
-    throw UsageError(fmt::format("topology {} has {} ranks, the schedule {}; both must be equal",
-                                 topology.name, topology.world, schedule.contract.world));
-  }
+  check_worlds(schedule, topology);
   return Simulator(schedule, lower_to_tasks(schedule), topology, options).run();
 }
 
 Simulation simulate_fastest(const Schedule& schedule, const Topology& topology,
                             const SimulateOptions& options) {
-  Simulation fastest = simulate(schedule, topology, options);
+  check_worlds(schedule, topology);
+  const TaskPrograms tasks = lower_to_tasks(schedule);
+  Simulation fastest = Simulator(schedule, tasks, topology, options).run();
   SimulateOptions awaited = options;
   awaited.credits = 0;
   SimulateOptions ordered = options;
   ordered.order = PortOrder::kProgram;
   for (const SimulateOptions& other : {awaited, ordered}) {
     try {
-      Simulation simulation = simulate(schedule, topology, other);
+      Simulation simulation = Simulator(schedule, tasks, topology, other).run();
       if (simulation.seconds < fastest.seconds) fastest = std::move(simulation);
     } catch (const Error&) {
       // This schedule cannot be served so.
