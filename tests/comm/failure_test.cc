@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -35,6 +36,11 @@ using std::chrono::steady_clock;
 double seconds_since(steady_clock::time_point start) {
   return std::chrono::duration<double>(steady_clock::now() - start).count();
 }
+
+// The deadline of calls that must not wait for it, and what "at once" means beside it: a busy
+// machine may stop a rank for seconds.
+constexpr double kDeadlineS = 30;
+constexpr double kAtOnceS = 20;
 
 using Body = std::function<void(Communicator&)>;
 
@@ -121,12 +127,12 @@ TEST(Failure, MismatchedCallsAreNamedOnEveryRank) {
       for (const Variant& variant : variants(count)) {
         const auto start = steady_clock::now();
         const auto texts = errors_of(
-            world, {.timeout_s = 30},
+            world, {.timeout_s = kDeadlineS},
             [&](Communicator& c) { (c.rank() == world - 1 ? variant.wrong : variant.right)(c); },
             failures, Cause::kMismatch);
         const std::string where =
             variant.name + ", world " + std::to_string(world) + ", count " + std::to_string(count);
-        EXPECT_LT(seconds_since(start), 5) << where;
+        EXPECT_LT(seconds_since(start), kAtOnceS) << where;
         for (const std::string& text : texts) {
           EXPECT_NE(text.find(variant.right_words), std::string::npos) << where << ": " << text;
           EXPECT_NE(text.find(variant.wrong_words), std::string::npos) << where << ": " << text;
@@ -141,7 +147,7 @@ TEST(Failure, MismatchedMessagesAreNamedOnBothRanks) {
   Failures failures;
   for (const std::int64_t count : {std::int64_t{0}, std::int64_t{3}, std::int64_t{100'000}}) {
     const auto texts = errors_of(
-        2, {.timeout_s = 30},
+        2, {.timeout_s = kDeadlineS},
         [&](Communicator& c) {
           if (c.rank() == 0) {
             c.start_send(buffer(0), count, DType::kF32, 1, 2).wait();
@@ -159,22 +165,29 @@ TEST(Failure, MismatchedMessagesAreNamedOnBothRanks) {
 
 TEST(Failure, ALateRankIsNamedAtTheDeadline) {
   Failures failures;
+  std::atomic<int> threw{0};
   const auto start = steady_clock::now();
   const auto texts = errors_of(
-      3, {.timeout_s = 0.3},
+      3, {.timeout_s = 1},
       [&](Communicator& c) {
         c.barrier();
-        if (c.rank() != 1) return all_reduce(10)(c);
-        const auto late = steady_clock::now();
-        while (seconds_since(late) < 1) usleep(1000);
+        if (c.rank() != 1) {
+          try {
+            return all_reduce(10)(c);
+          } catch (const Error&) {
+            ++threw;
+            throw;
+          }
+        }
+        while (threw < 2 && seconds_since(start) < kDeadlineS) usleep(1000);
         c.barrier();
       },
       failures, Cause::kTimeout);
-  EXPECT_LT(seconds_since(start), 5);
+  EXPECT_LT(seconds_since(start), kAtOnceS);
   for (const std::string& text : texts) {
     EXPECT_NE(text.find("rank 1 has finished call 1 (barrier"), std::string::npos) << text;
     EXPECT_NE(text.find("is in call 2 (all_reduce"), std::string::npos) << text;
-    EXPECT_NE(text.find("for 0.3 s"), std::string::npos) << text;
+    EXPECT_NE(text.find("for 1 s"), std::string::npos) << text;
   }
 }
 
@@ -184,7 +197,7 @@ TEST(Failure, ARankThatThrowsStopsTheOthersAtOnce) {
     std::mutex mutex;
     std::set<std::string> texts;
     try {
-      Communicator::run_threads(world, {.timeout_s = 30}, [&](Communicator& c) {
+      Communicator::run_threads(world, {.timeout_s = kDeadlineS}, [&](Communicator& c) {
         c.barrier();
         try {
           const auto half = c.split(c.rank() % 2, 0);
@@ -200,7 +213,7 @@ TEST(Failure, ARankThatThrowsStopsTheOthersAtOnce) {
       ADD_FAILURE() << "nothing was thrown";
     } catch (const std::exception&) {
     }
-    EXPECT_LT(seconds_since(start), 5);
+    EXPECT_LT(seconds_since(start), kAtOnceS);
     EXPECT_EQ(texts.size(), static_cast<std::size_t>(world - 1));
     for (const std::string& text : texts)
       EXPECT_NE(text.find("left by an exception"), std::string::npos) << text;
@@ -223,14 +236,15 @@ TEST(Failure, AKilledRankIsNoticedAndLeavesNothingBehind) {
       const auto start = steady_clock::now();
       const auto outcomes = run_processes(world, [&](Bootstrap& bootstrap) -> std::string {
         const Copies copies = moment % 2 == 0 ? Copies::kAuto : Copies::kPull;
-        const auto c = Communicator::from_bootstrap(bootstrap, {.timeout_s = 30, .copies = copies});
+        const auto c =
+            Communicator::from_bootstrap(bootstrap, {.timeout_s = kDeadlineS, .copies = copies});
         for (int call = 0; call < 20; ++call) {
           all_reduce(call * 10'000)(*c);
           if (c->rank() == 1 && call == 5 * moment) kill(getpid(), SIGKILL);
         }
         return "noticed nothing";
       });
-      EXPECT_LT(seconds_since(start), 5);
+      EXPECT_LT(seconds_since(start), kAtOnceS);
       for (int rank = 0; rank < world; ++rank) {
         const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
         EXPECT_EQ(outcome.killed(), rank == 1);
@@ -295,7 +309,7 @@ TEST(Failure, MemoryOfAPeerThatCannotBeReadIsAnErrorOnEveryRank) {
 // The peer still names its part of a block that this rank no longer maps.
 TEST(Failure, SymmetricMemoryFreedTooEarlyIsAnErrorOnEveryRank) {
   const auto outcomes = run_processes(2, [&](Bootstrap& bootstrap) -> std::string {
-    const auto c = Communicator::from_bootstrap(bootstrap, {.timeout_s = 30});
+    const auto c = Communicator::from_bootstrap(bootstrap, {.timeout_s = kDeadlineS});
     constexpr std::int64_t kCount = 200'000;
     Symmetric memory = c->allocate(kCount * sizeof(float));
     void* data = memory.get();
@@ -319,13 +333,13 @@ TEST(Failure, SymmetricMemoryFreedTooEarlyIsAnErrorOnEveryRank) {
 TEST(Failure, ARankThatEndsEarlyIsNoticed) {
   const auto start = steady_clock::now();
   const auto outcomes = run_processes(3, [&](Bootstrap& bootstrap) -> std::string {
-    const auto c = Communicator::from_bootstrap(bootstrap, {.timeout_s = 30});
+    const auto c = Communicator::from_bootstrap(bootstrap, {.timeout_s = kDeadlineS});
     c->barrier();
     if (c->rank() == 2) return "left";
     all_reduce(10)(*c);
     return "noticed nothing";
   });
-  EXPECT_LT(seconds_since(start), 5);
+  EXPECT_LT(seconds_since(start), kAtOnceS);
   for (const int rank : {0, 1}) {
     const std::string& text = outcomes[static_cast<std::size_t>(rank)].text;
     EXPECT_NE(text.find("rank 2 has destroyed its communicator"), std::string::npos) << text;

@@ -18,9 +18,9 @@ struct Outcome {
                                   const std::string& folder = ".");
 
 // build/sinew with these arguments, alone or under mpirun with `ranks` ranks.
-[[nodiscard]] Outcome run_sinew(const std::string& arguments, int timeout_ms = 20000);
+[[nodiscard]] Outcome run_sinew(const std::string& arguments, int timeout_ms = 60000);
 [[nodiscard]] Outcome run_sinew_ranks(int ranks, const std::string& arguments,
-                                      int timeout_ms = 30000);
+                                      int timeout_ms = 60000);
 
 // A fresh folder below the system's temporary one, removed with everything in it at the end.
 class TestFolder {

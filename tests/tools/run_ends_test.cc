@@ -66,7 +66,7 @@ TEST(RunEnds, SecondRunInTheSameFolderIsRefusedAndTheFirstGoesOn) {
            "until [ -s " +
            folder.path("run/metrics.jsonl") + " ]; do :; done; " + train +
            " --steps 1; code=$?; kill -0 $first && kill $first; wait $first; exit $code"},
-      20000);
+      60000);
   EXPECT_FALSE(outcome.timed_out);
   EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
   EXPECT_NE(outcome.err.find("another run"), std::string::npos) << outcome.err;
