@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/device_door.h"
 #include "comm/engine.h"
 #include "sched/base/check.h"
 #include "sched/base/error.h"
@@ -140,9 +141,31 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
 
 // ---- collectives
 
-void Communicator::run(const Ask& ask, Call call) { engine_->run(ask, call.algorithm); }
+void Communicator::attach(std::unique_ptr<DeviceDoor> door) { device_ = std::move(door); }
+
+void Communicator::detach_device() {
+  if (device_ != nullptr) device_->close();
+  device_.reset();
+}
+
+bool Communicator::run_on_device(const Ask& ask, Call call) {
+  if (device_ == nullptr || ask.count == 0) return false;
+  if (!device_->owns(ask.output) && !device_->owns(ask.input)) return false;
+  Counter& counter = counter_of(*engine_, ask.op);
+  const Timed timed(counter);
+  ++counter.calls;
+  counter.elements += ask.count;
+  counter.payload_bytes += full_bytes(ask.op, ask.count, ask.dtype, world());
+  counter.sent_bytes += device_->run(ask, call.algorithm);
+  return true;
+}
+
+void Communicator::run(const Ask& ask, Call call) {
+  if (!run_on_device(ask, call)) engine_->run(ask, call.algorithm);
+}
 
 Request Communicator::start(const Ask& ask, Call call) {
+  if (run_on_device(ask, call)) return {};
   const Timed timed(counter_of(*engine_, ask.op));
   Request request;
   request.operation_ = &engine_->start(ask, call.algorithm);

@@ -45,6 +45,7 @@ class Regions;
 struct Ask;
 struct Operation;
 struct Transfer;
+class DeviceDoor;
 class Transport;
 
 // How large messages between the processes of one host travel when their buffers are ordinary
@@ -217,6 +218,13 @@ class Communicator {
   };
   [[nodiscard]] Choice explain(sched::Collective op, std::int64_t count, DType dtype) const;
 
+  // Collectives on memory that the door owns go through it from now on, those that are started
+  // included: they are queued on the device, and their requests are done at once. Point to point
+  // and symmetric memory stay with the host.
+  void attach(std::unique_ptr<DeviceDoor> door);
+  // Collective: closes the door.
+  void detach_device();
+
   [[nodiscard]] const Counters& counters() const;
   void reset_counters();
 
@@ -224,7 +232,10 @@ class Communicator {
   explicit Communicator(std::unique_ptr<Engine> engine);
   void run(const Ask& ask, Call call);
   [[nodiscard]] Request start(const Ask& ask, Call call);
+  // Whether the call was the door's.
+  [[nodiscard]] bool run_on_device(const Ask& ask, Call call);
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<DeviceDoor> device_;  // or null
 };
 
 }  // namespace sinew::comm

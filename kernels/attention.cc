@@ -5,6 +5,7 @@
 #include <span>
 #include <type_traits>
 
+#include "kernels/accelerator.h"
 #include "kernels/registry.h"
 #include "kernels/scratch.h"
 #include "sched/base/check.h"
@@ -162,6 +163,10 @@ template <typename T>
 void attention_forward(const AttentionShape& shape, HeadView<const T> q, HeadView<const T> k,
                        HeadView<const T> v, HeadView<T> o, Wide<T>* lse, Threads threads) {
   check_shape(shape, {.time = shape.time}, threads);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->attention_forward(shape, q, k, v, o, lse);
+  }
   for_each_pair_range(shape, threads, [&](Part pairs) {
     for (std::int64_t pair = pairs.offset; pair < pairs.offset + pairs.count; ++pair)
       forward_pair<T>(PairProblem(shape, pair), q, k, v, o, lse);
@@ -174,6 +179,10 @@ void attention_backward(const AttentionShape& shape, HeadView<const T> q, HeadVi
                         HeadView<const T> d_o, HeadView<T> d_q, HeadView<T> d_k, HeadView<T> d_v,
                         Threads threads) {
   check_shape(shape, {.time = shape.time}, threads);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->attention_backward(shape, q, k, v, o, lse, d_o, d_q, d_k, d_v);
+  }
   for_each_pair_range(shape, threads, [&](Part pairs) {
     const auto row_dot = allocate_scratch<Wide<T>>(shape.heads / shape.kv_heads * shape.time);
     for (std::int64_t pair = pairs.offset; pair < pairs.offset + pairs.count; ++pair)

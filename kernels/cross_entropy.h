@@ -61,7 +61,7 @@ void cross_entropy_sums(const CrossEntropyShape& shape, const T* logits,
                         Wide<T>* target_logit, Threads threads = {});
 template <typename T>
 void cross_entropy_loss(std::int64_t rows, const std::int32_t* targets, const T* sum_exp,
-                        const T* target_logit, T* loss);
+                        const T* target_logit, T* loss, Threads threads = {});
 template <typename T>
 void cross_entropy_backward(const CrossEntropyShape& shape, T* logits, const std::int32_t* targets,
                             const Wide<T>* row_max, const Wide<T>* sum_exp, Wide<T> scale,

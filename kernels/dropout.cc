@@ -13,6 +13,7 @@ namespace {
 template <typename T>
 void run(typename DropoutFunctions<T>::Function function, const RandomStream& random,
          double probability, const DropoutShape& shape, const T* x, T* y, Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   CHECK_LE(shape.first_column + shape.columns, shape.global_columns);
   const std::uint32_t threshold = drop_threshold(probability);
   const auto factor = static_cast<Wide<T>>(keep_factor(threshold));

@@ -1,5 +1,9 @@
 #include "kernels/elementwise.h"
 
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/accelerator.h"
 #include "kernels/grain.h"
 #include "kernels/registry.h"
 
@@ -7,6 +11,9 @@ namespace sinew::kernels {
 
 template <typename T>
 void add(T* target, const T* source, std::int64_t count, Threads threads) {
+  if constexpr (!std::is_same_v<T, double>) {
+    if (threads.accelerator != nullptr) return threads.accelerator->add(target, source, count);
+  }
   const auto& f = best<ElementwiseFunctions<T>>();
   parallel_for(threads, count, kGrainElements, [&](std::int64_t begin, std::int64_t end) {
     f.add(target + begin, source + begin, end - begin);
@@ -15,6 +22,10 @@ void add(T* target, const T* source, std::int64_t count, Threads threads) {
 
 template <typename T>
 void add_bias(T* y, const T* bias, std::int64_t rows, std::int64_t channels, Threads threads) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->add_bias(y, bias, rows, channels);
+  }
   const auto& f = best<ElementwiseFunctions<T>>();
   parallel_for(threads, rows, grain_rows(channels), [&](std::int64_t begin, std::int64_t end) {
     f.add_bias(y + begin * channels, bias, end - begin, channels);
@@ -24,6 +35,10 @@ void add_bias(T* y, const T* bias, std::int64_t rows, std::int64_t channels, Thr
 template <typename T>
 void bias_backward(const T* d_y, Wide<T>* d_bias, std::int64_t rows, std::int64_t channels,
                    Threads threads) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->bias_backward(d_y, d_bias, rows, channels);
+  }
   const auto& f = best<ElementwiseFunctions<T>>();
   parallel_for(threads, channels, grain_channels(rows), [&](std::int64_t begin, std::int64_t end) {
     f.bias_backward(d_y, d_bias, rows, channels, begin, end);
@@ -31,15 +46,39 @@ void bias_backward(const T* d_y, Wide<T>* d_bias, std::int64_t rows, std::int64_
 }
 
 template <typename T>
-double sum_of_squares(const T* data, std::int64_t count) {
+double sum_of_squares(const T* data, std::int64_t count, Threads threads) {
+  if constexpr (!std::is_same_v<T, double>) {
+    if (threads.accelerator != nullptr) return threads.accelerator->sum_of_squares(data, count);
+  }
   return best<ElementwiseFunctions<T>>().sum_of_squares(data, count);
+}
+
+template <typename T>
+void copy(T* target, const T* source, std::int64_t count, Threads threads) {
+  const std::size_t size_bytes = static_cast<std::size_t>(count) * sizeof(T);
+  if (size_bytes == 0) return;
+  if (threads.accelerator != nullptr) return threads.accelerator->copy(target, source, size_bytes);
+  std::memcpy(target, source, size_bytes);
+}
+
+template <typename T>
+void clear(T* target, std::int64_t count, Threads threads) {
+  if (threads.accelerator != nullptr)
+    return threads.accelerator->clear(target, static_cast<std::size_t>(count) * sizeof(T));
+  std::fill_n(target, count, T{});
+}
+
+void synchronize(Threads threads) {
+  if (threads.accelerator != nullptr) threads.accelerator->synchronize();
 }
 
 #define SINEW_INSTANTIATE(T)                                                               \
   template void add<T>(T*, const T*, std::int64_t, Threads);                               \
   template void add_bias<T>(T*, const T*, std::int64_t, std::int64_t, Threads);            \
   template void bias_backward<T>(const T*, Wide<T>*, std::int64_t, std::int64_t, Threads); \
-  template double sum_of_squares<T>(const T*, std::int64_t);
+  template double sum_of_squares<T>(const T*, std::int64_t, Threads);                      \
+  template void copy<T>(T*, const T*, std::int64_t, Threads);                              \
+  template void clear<T>(T*, std::int64_t, Threads);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(double)
 SINEW_INSTANTIATE(bf16)

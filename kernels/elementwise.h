@@ -30,7 +30,15 @@ void bias_backward(const T* d_y, Wide<T>* d_bias, std::int64_t rows, std::int64_
 // added pairwise, j and j + half, halving until one is left.
 inline constexpr int kSquareLanes = 32;
 template <typename T>
-[[nodiscard]] double sum_of_squares(const T* data, std::int64_t count);
+[[nodiscard]] double sum_of_squares(const T* data, std::int64_t count, Threads threads = {});
+
+// target[i] = source[i]; no overlap. target[i] = 0. Of arrays wherever they lie, like the kernels.
+template <typename T>
+void copy(T* target, const T* source, std::int64_t count, Threads threads = {});
+template <typename T>
+void clear(T* target, std::int64_t count, Threads threads = {});
+// Returns when what was called before is done: the arrays of an accelerator may then be read here.
+void synchronize(Threads threads);
 
 // What one version provides; see registry.h. Column ranges let threads share a matrix: [begin,
 // end).

@@ -1,5 +1,6 @@
 #include "kernels/embedding.h"
 
+#include "kernels/accelerator.h"
 #include "kernels/grain.h"
 #include "kernels/registry.h"
 
@@ -8,6 +9,10 @@ namespace sinew::kernels {
 template <typename T>
 void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* table,
                        const T* positions, T* y, Threads threads) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->embedding_forward(shape, tokens, table, positions, y);
+  }
   const auto& f = best<EmbeddingFunctions<T>>();
   parallel_for(threads, shape.batch * shape.time, grain_rows(shape.channels),
                [&](std::int64_t begin, std::int64_t end) {
@@ -18,6 +23,10 @@ void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, 
 template <typename T>
 void embedding_backward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* d_y,
                         Wide<T>* d_table, Wide<T>* d_positions, Threads threads) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->embedding_backward(shape, tokens, d_y, d_table, d_positions);
+  }
   const auto& f = best<EmbeddingFunctions<T>>();
   parallel_for(threads, shape.channels, grain_channels(shape.batch * shape.time),
                [&](std::int64_t begin, std::int64_t end) {

@@ -1,5 +1,6 @@
 #include "kernels/gelu.h"
 
+#include "kernels/accelerator.h"
 #include "kernels/grain.h"
 #include "kernels/registry.h"
 
@@ -7,6 +8,9 @@ namespace sinew::kernels {
 
 template <typename T>
 void gelu_forward(const T* x, T* y, std::int64_t count, Threads threads) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr) return threads.accelerator->gelu_forward(x, y, count);
+  }
   const auto& f = best<GeluFunctions<T>>();
   parallel_for(threads, count, kGrainElements, [&](std::int64_t begin, std::int64_t end) {
     f.forward(x + begin, y + begin, end - begin);
@@ -15,6 +19,10 @@ void gelu_forward(const T* x, T* y, std::int64_t count, Threads threads) {
 
 template <typename T>
 void gelu_backward(const T* d_y, const T* x, T* d_x, std::int64_t count, Threads threads) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->gelu_backward(d_y, x, d_x, count);
+  }
   const auto& f = best<GeluFunctions<T>>();
   parallel_for(threads, count, kGrainElements, [&](std::int64_t begin, std::int64_t end) {
     f.backward(d_y + begin, x + begin, d_x + begin, end - begin);

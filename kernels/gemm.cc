@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/accelerator.h"
 #include "kernels/gemm_epilogue.h"
 #include "kernels/registry.h"
 #include "sched/base/check.h"
@@ -87,6 +88,9 @@ GemmCall<In, Out> part_of(const GemmCall<In, Out>& call, Part rows, Part columns
 template <typename In, typename Out>
 void gemm(const GemmCall<In, Out>& call, Threads threads) {
   check_call(call);
+  if constexpr (std::is_same_v<In, bf16>) {
+    if (threads.accelerator != nullptr) return threads.accelerator->gemm(call);
+  }
   CHECK_GE(threads.count, 1);
   const auto& version = best<GemmFunctions<In>>();
   const GemmShape& shape = call.shape;

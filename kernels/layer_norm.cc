@@ -1,5 +1,6 @@
 #include "kernels/layer_norm.h"
 
+#include "kernels/accelerator.h"
 #include "kernels/grain.h"
 #include "kernels/registry.h"
 
@@ -8,6 +9,11 @@ namespace sinew::kernels {
 template <typename T>
 void layer_norm_forward(NormShape shape, const T* x, const T* weight, const T* bias,
                         Wide<T> epsilon, T* y, Wide<T>* mean, Wide<T>* rstd, Threads threads) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->layer_norm_forward(shape, x, weight, bias, epsilon, y, mean,
+                                                     rstd);
+  }
   const auto& f = best<LayerNormFunctions<T>>();
   const std::int64_t channels = shape.channels;
   parallel_for(threads, shape.rows, grain_rows(channels),
@@ -35,6 +41,11 @@ template <typename T>
 void layer_norm_backward(NormShape shape, const T* d_y, const T* x, const T* weight,
                          const Wide<T>* mean, const Wide<T>* rstd, Write d_x_mode, T* d_x,
                          Wide<T>* d_weight, Wide<T>* d_bias, Threads threads) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->layer_norm_backward(shape, d_y, x, weight, mean, rstd, d_x_mode,
+                                                      d_x, d_weight, d_bias);
+  }
   const auto& f = best<LayerNormFunctions<T>>();
   const std::int64_t channels = shape.channels;
   if (threads.count <= 1) {

@@ -2,12 +2,14 @@
 
 #include "kernels/grain.h"
 #include "kernels/registry.h"
+#include "sched/base/check.h"
 
 namespace sinew::kernels {
 
 template <typename T>
 void rms_norm_forward(NormShape shape, const T* x, const T* weight, Wide<T> epsilon, T* y,
                       Wide<T>* rstd, Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   const auto& f = best<RmsNormFunctions<T>>();
   const std::int64_t channels = shape.channels;
   parallel_for(threads, shape.rows, grain_rows(channels),
@@ -34,6 +36,7 @@ template <typename T>
 void rms_norm_backward(NormShape shape, const T* d_y, const T* x, const T* weight,
                        const Wide<T>* rstd, Write d_x_mode, T* d_x, Wide<T>* d_weight,
                        Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   const auto& f = best<RmsNormFunctions<T>>();
   const std::int64_t channels = shape.channels;
   if (threads.count <= 1) {

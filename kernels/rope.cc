@@ -12,6 +12,7 @@ namespace {
 template <typename T>
 void turn_all(const RopeShape& shape, HeadView<T> x, const Wide<T>* cosine, const Wide<T>* sine,
               Turn direction, Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   CHECK_EQ(shape.head_dim % 2, 0);
   const auto& f = best<RopeFunctions<T>>();
   parallel_for(threads, shape.batch * shape.time, grain_rows(shape.heads * shape.head_dim),

@@ -8,6 +8,7 @@ namespace sinew::kernels {
 
 template <typename T>
 void swiglu_forward(const GatedShape& shape, const T* gate, const T* up, T* y, Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   CHECK_GE(shape.gate_stride, shape.channels);
   const auto& f = best<SwigluFunctions<T>>();
   parallel_for(threads, shape.rows, grain_rows(shape.channels),
@@ -21,6 +22,7 @@ void swiglu_forward(const GatedShape& shape, const T* gate, const T* up, T* y, T
 template <typename T>
 void swiglu_backward(const GatedShape& shape, const T* d_y, const T* gate, const T* up, T* d_gate,
                      T* d_up, Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   CHECK_GE(shape.gate_stride, shape.channels);
   const auto& f = best<SwigluFunctions<T>>();
   parallel_for(

@@ -34,10 +34,15 @@ class ThreadPool {
   std::unique_ptr<State> state_;
 };
 
+class Accelerator;
+
 struct Threads {
   int count = 1;
   // null: with count > 1 the threads are started and joined within the call (tens of microseconds).
   ThreadPool* pool = nullptr;
+  // Not null: the arrays are the accelerator's (accelerator.h), which does the work. Functions it
+  // does not have refuse it.
+  Accelerator* accelerator = nullptr;
 };
 
 // As ThreadPool::run, with threads from wherever `threads` says.

@@ -100,8 +100,18 @@ const Resident::Program& Resident::program(const sched::Algorithm& row, int root
                          "; legal values: 0 to " + std::to_string(kLinkLanes - 1));
     }
   }
+  for (const sched::Step& step : own.steps) {
+    if (step.verb == sched::Verb::kSend) program.chunks_sent += step.chunks;
+  }
   stream.synchronize();  // the copies read the schedule
   return programs_.emplace(std::pair{&row, root}, std::move(program)).first->second;
+}
+
+std::int64_t Resident::sent_bytes(const sched::Algorithm& row, int root,
+                                  const ResidentWork& work) const {
+  const Program& program = programs_.at({&row, root});
+  const std::int64_t block_bytes = work.count * static_cast<std::int64_t>(size_of(work.dtype));
+  return program.chunks_sent * block_bytes / program.contract.chunks_per_block;
 }
 
 ResidentCall Resident::call_of(const Program& program, Protocol protocol, const ResidentWork& work,

@@ -105,6 +105,10 @@ class Resident {
            device::Stream& stream);
   void run(const SmallKernel& kernel, const ResidentWork& work, device::Stream& stream);
 
+  // What this rank sends in a call of a row that has run; chunks taken as equal.
+  [[nodiscard]] std::int64_t sent_bytes(const sched::Algorithm& row, int root,
+                                        const ResidentWork& work) const;
+
   // Waits for the stream. Throws comm::Error when a kernel gave up, naming who waited for whom.
   void check(device::Stream& stream);
 
@@ -122,7 +126,8 @@ class Resident {
     device::Memory scratch_chunk;
     int step_count = 0;
     int scratch_slots = 0;
-    int chunks_most = 1;  // of one message, over all ranks
+    int chunks_most = 1;           // of one message, over all ranks
+    std::int64_t chunks_sent = 0;  // by this rank in a call
   };
   const Program& program(const sched::Algorithm& row, int root, device::Stream& stream);
   [[nodiscard]] ResidentCall call_of(const Program& program, Protocol protocol,

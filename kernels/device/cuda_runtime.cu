@@ -169,10 +169,13 @@ LinkKind link_to(const std::string& address) {
 Memory::Memory(std::size_t size_bytes, MemoryKind kind) : size_bytes_(size_bytes), kind_(kind) {
   const std::size_t wanted = size_bytes == 0 ? 1 : size_bytes;
   const std::string what = "allocating " + std::to_string(wanted) + " bytes";
-  if (kind == MemoryKind::kDevice) {
-    check(cudaMalloc(&data_, wanted), what.c_str());
-  } else {
-    check(cudaHostAlloc(&data_, wanted, cudaHostAllocPortable), what.c_str());
+  switch (kind) {
+    case MemoryKind::kDevice:
+      return check(cudaMalloc(&data_, wanted), what.c_str());
+    case MemoryKind::kPinnedHost:
+      return check(cudaHostAlloc(&data_, wanted, cudaHostAllocPortable), what.c_str());
+    case MemoryKind::kManaged:
+      return check(cudaMallocManaged(&data_, wanted), what.c_str());
   }
 }
 
@@ -188,7 +191,7 @@ Memory& Memory::operator=(Memory&& other) noexcept {
 
 void Memory::release() noexcept {
   if (data_ != nullptr)
-    ignore(kind_ == MemoryKind::kDevice ? cudaFree(data_) : cudaFreeHost(data_));
+    ignore(kind_ == MemoryKind::kPinnedHost ? cudaFreeHost(data_) : cudaFree(data_));
   data_ = nullptr;
 }
 

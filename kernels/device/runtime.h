@@ -73,7 +73,9 @@ constexpr std::string_view name_of(LinkKind kind) {
 // From the selected device to the one of that name; kNone also when this process does not see it.
 [[nodiscard]] LinkKind link_to(const std::string& address);
 
-enum class MemoryKind : std::uint8_t { kDevice, kPinnedHost };
+// kManaged: the device computes on it and the host may address it while no queued work uses it;
+// pages lie where they were touched last. Other processes cannot map it.
+enum class MemoryKind : std::uint8_t { kDevice, kPinnedHost, kManaged };
 
 // Owned memory, aligned to 256 bytes, contents undefined (the twin fills it with 0xff, a NaN in
 // every format).
