@@ -169,14 +169,18 @@ LinkKind link_to(const std::string& address) {
 Memory::Memory(std::size_t size_bytes, MemoryKind kind) : size_bytes_(size_bytes), kind_(kind) {
   const std::size_t wanted = size_bytes == 0 ? 1 : size_bytes;
   const std::string what = "allocating " + std::to_string(wanted) + " bytes";
-  switch (kind) {
-    case MemoryKind::kDevice:
-      return check(cudaMalloc(&data_, wanted), what.c_str());
-    case MemoryKind::kPinnedHost:
-      return check(cudaHostAlloc(&data_, wanted, cudaHostAllocPortable), what.c_str());
-    case MemoryKind::kManaged:
-      return check(cudaMallocManaged(&data_, wanted), what.c_str());
-  }
+  const auto allocated = [&] {
+    switch (kind) {
+      case MemoryKind::kDevice:
+        return cudaMalloc(&data_, wanted);
+      case MemoryKind::kPinnedHost:
+        return cudaHostAlloc(&data_, wanted, cudaHostAllocPortable);
+      case MemoryKind::kManaged:
+        return cudaMallocManaged(&data_, wanted);
+    }
+    return cudaErrorInvalidValue;
+  };
+  check(allocated(), what.c_str());
 }
 
 Memory& Memory::operator=(Memory&& other) noexcept {
