@@ -41,6 +41,8 @@ struct GemmVersion {
 
 // Runs the last version of the table that supports the call and wants its shape.
 void gemm(const DeviceGemm& call, device::Stream& stream);
+// Runs the version of that name. Throws UsageError naming the legal names, or what it needs.
+void gemm_by(std::string_view version, const DeviceGemm& call, device::Stream& stream);
 
 // Floats, enough for every version.
 [[nodiscard]] std::int64_t gemm_workspace(const GemmShape& shape);
@@ -49,5 +51,7 @@ void gemm(const DeviceGemm& call, device::Stream& stream);
 // Rows of the table, one file each.
 [[nodiscard]] const GemmVersion& gemm_mma_small();
 [[nodiscard]] const GemmVersion& gemm_mma_large();
+[[nodiscard]] const GemmVersion& gemm_wgmma();
+[[nodiscard]] const GemmVersion& gemm_cublaslt();  // where SINEW_HAVE_CUBLASLT
 
 }  // namespace sinew::kernels

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/device/launch.h"
+#include "kernels/device/native.h"
 
 namespace sinew::device {
 
@@ -309,6 +310,8 @@ void Mapping::release() noexcept {
   if (data_ != nullptr) ignore(cudaIpcCloseMemHandle(data_));
   data_ = nullptr;
 }
+
+cudaStream_t native_stream(Stream& stream) { return stream.state().stream; }
 
 void launch_untyped(const void* kernel, const LaunchShape& shape, Stream& stream,
                     void** arguments) {

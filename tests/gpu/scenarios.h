@@ -13,6 +13,7 @@ namespace sinew::testing {
 [[nodiscard]] bool column_sums_scenario(device::Stream& stream);
 [[nodiscard]] bool embedding_scenario(device::Stream& stream);
 [[nodiscard]] bool gemm_mma_scenario(device::Stream& stream);
+[[nodiscard]] bool gemm_wgmma_scenario(device::Stream& stream);
 [[nodiscard]] bool resident_scenario(device::Stream& stream);
 [[nodiscard]] bool small_collectives_scenario(device::Stream& stream);
 [[nodiscard]] bool layer_norm_scenario(device::Stream& stream);
@@ -32,6 +33,7 @@ inline constexpr Scenario kScenarios[] = {
     {"kernels/device/gpu/collect.h", layer_norm_scenario},
     {"kernels/embedding.cu", embedding_scenario},
     {"kernels/gemm_mma.cu", gemm_mma_scenario},
+    {"kernels/gemm_wgmma.cu", gemm_wgmma_scenario},
     {"kernels/rms_norm.cu", norm_backward_scenario},
 };
 

@@ -73,6 +73,7 @@ void start_block(Launch& launch, Block& block, const device::LaunchShape& shape,
                  std::uint64_t number) {
   block.launch = &launch;
   block.alive = block.threads;
+  block.load_count = 0;
   block.active = true;
   block.dynamic_bytes = shape.shared_bytes;
   reset_arena(block);
@@ -93,6 +94,7 @@ void start_block(Launch& launch, Block& block, const device::LaunchShape& shape,
     fiber.priority = priority;
     fiber.site = Site{};
     fiber.copies.clear();
+    fiber.products.clear();
     prepare_fiber(fiber.context, fiber_entry, std::size_t{index} * 320);
     make_ready(fiber);
   }

@@ -213,6 +213,7 @@ void fiber_entry() {
   order_acquire(&launch.start_token);
   launch.body(launch.argument);
   if (!fiber.copies.empty()) fail("the thread exits with cp.async still in flight");
+  if (!fiber.products.empty()) fail("the thread exits with wgmma still in flight");
   order_release(&launch.end_token);
   order_release(&fiber.arrive_token);
   warp_thread_exits(fiber);

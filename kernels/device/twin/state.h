@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/twin/box_map.h"
 #include "kernels/device/twin/config.h"
 #include "kernels/device/twin/core.h"
 #include "kernels/device/twin/fiber.h"
@@ -92,6 +93,7 @@ struct Fiber : Thread {
   Fiber* next_waiting = nullptr;
   int barrier_result = 0;
   GroupQueue<AsyncCopy, 256, 32> copies;
+  GroupQueue<Product, 64, 16> products;
   char arrive_token = 0;  // addresses that stand for happens-before edges
   char resume_token = 0;
 };
@@ -134,6 +136,8 @@ struct Block {
   bool active = false;
   std::array<Warp, kThreadsBlockMax / kWarpLanes> warps;
   std::array<Barrier, kBarriers> barriers;
+  std::array<BoxLoad, 64> loads;  // box copies under way
+  int load_count = 0;
   char* arena = nullptr;
   std::size_t dynamic_bytes = 0;
   std::array<SharedObject, 64> objects;
