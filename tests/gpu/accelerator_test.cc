@@ -1,16 +1,14 @@
 // The public functions of kernels/ give the same results, within the error of their formats, when
 // Threads names an accelerator; and a communicator's collectives reach arrays that are a device's.
 #include <functional>
-#include <list>
 #include <thread>
 
 #include "comm/communicator.h"
 #include "comm/device/door.h"
-#include "kernels/device/accelerator.h"
 #include "kernels/elementwise.h"
 #include "kernels/gelu.h"
 #include "kernels/mixed_adamw.h"
-#include "tests/gpu/device_array.h"
+#include "tests/gpu/place.h"
 #include "tests/gpu/races.h"
 
 namespace sinew {
@@ -18,36 +16,6 @@ namespace {
 
 using namespace testing;
 using namespace kernels;
-
-// Arrays on the host, or an accelerator's.
-class Place {
- public:
-  explicit Place(DeviceAccelerator* accelerator) : accelerator_(accelerator) {}
-  [[nodiscard]] Threads threads() const { return {.accelerator = accelerator_}; }
-  template <typename T>
-  T* array(std::size_t count, std::uint32_t seed, float scale = 1.0F) {
-    const std::vector<T> values = from_floats<T>(normal_values(count, seed, scale));
-    const std::size_t size_bytes = count * sizeof(T);
-    void* memory = nullptr;
-    if (accelerator_ != nullptr) {
-      memory = accelerator_->allocate(size_bytes);
-      accelerator_->synchronize();
-    } else {
-      memory = host_.emplace_back(size_bytes).data();
-    }
-    std::memcpy(memory, values.data(), size_bytes);
-    return static_cast<T*>(memory);
-  }
-  template <typename T>
-  std::vector<double> read(const T* data, std::size_t count) const {
-    synchronize(threads());
-    return as_doubles(std::vector<T>(data, data + count));
-  }
-
- private:
-  DeviceAccelerator* accelerator_;
-  std::list<std::vector<std::byte>> host_;
-};
 
 using Results = std::vector<std::vector<double>>;
 
