@@ -31,13 +31,15 @@ Counter& counter_of(Engine& engine, sched::Collective op) {
 Request::Request(Request&& other) noexcept
     : engine_(std::exchange(other.engine_, nullptr)),
       operation_(std::exchange(other.operation_, nullptr)),
-      transfer_(std::exchange(other.transfer_, nullptr)) {}
+      transfer_(std::exchange(other.transfer_, nullptr)),
+      number_(other.number_) {}
 
 Request& Request::operator=(Request&& other) noexcept {
   CHECK(!pending());
   engine_ = std::exchange(other.engine_, nullptr);
   operation_ = std::exchange(other.operation_, nullptr);
   transfer_ = std::exchange(other.transfer_, nullptr);
+  number_ = other.number_;
   return *this;
 }
 
@@ -49,20 +51,23 @@ Request::~Request() {
 
 void Request::wait() {
   CHECK(pending());
-  if (operation_ != nullptr) {
-    const Timed timed(counter_of(*engine_, operation_->call, false));
-    engine_->wait(*operation_);
-  } else {
+  if (operation_ == nullptr) {
     const bool sends = transfer_->direction == Transfer::Direction::kSend;
     const Timed timed(counter_of(*engine_, transfer_->call, sends));
     engine_->wait(*transfer_);
+  } else if (operation_->number == number_) {
+    // Else it is done, and its place serves a later call that a peer may begin only once this rank
+    // has gone on.
+    const Timed timed(counter_of(*engine_, operation_->call, false));
+    engine_->wait(*operation_);
   }
   engine_ = nullptr;
 }
 
 bool Request::test() {
   if (!pending()) return true;
-  if (!(operation_ != nullptr ? engine_->test(*operation_) : engine_->test(*transfer_)))
+  const bool later = operation_ != nullptr && operation_->number != number_;
+  if (!later && !(operation_ != nullptr ? engine_->test(*operation_) : engine_->test(*transfer_)))
     return false;
   engine_ = nullptr;
   return true;
@@ -169,6 +174,7 @@ Request Communicator::start(const Ask& ask, Call call) {
   const Timed timed(counter_of(*engine_, ask.op));
   Request request;
   request.operation_ = &engine_->start(ask, call.algorithm);
+  request.number_ = request.operation_->number;
   request.engine_ = engine_.get();
   return request;
 }

@@ -93,6 +93,7 @@ class Request {
   Engine* engine_ = nullptr;        // null: nothing to wait for
   Operation* operation_ = nullptr;  // one of the two
   Transfer* transfer_ = nullptr;
+  std::uint64_t number_ = 0;  // of the call: the operation may serve a later one once it is done
 };
 
 // Counted traffic of one communicator since creation or reset: what the tests compare with closed

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "sched/collective/registry.h"
@@ -39,6 +40,43 @@ TEST(Collective, SampledCallsGiveTheExactResult) {
       }
     });
   }
+}
+
+// A started call that is done gives its place to a later one. Whoever then waits for it must not
+// wait for the later one, which a peer may begin only once this rank has gone on.
+TEST(Collective, ARequestThatIsDoneDoesNotWaitForTheCallThatTookItsPlace) {
+  Communicator::run_threads(2, {.timeout_s = 5}, [](Communicator& communicator) {
+    const auto other = communicator.split(0, communicator.rank());
+    constexpr int kPlaces = 8;  // as many as there are, or more
+    constexpr std::int64_t kCount = 100;
+    std::vector<std::vector<float>> data(2 * kPlaces, std::vector<float>(kCount, 1.0F));
+    std::vector<Request> requests;
+    const auto start = [&] {
+      float* values = data[requests.size()].data();
+      requests.push_back(communicator.start_all_reduce(values, values, kCount, DType::kF32,
+                                                       ReduceOp::kSum, {.algorithm = "one_shot"}));
+    };
+    for (int i = 0; i < kPlaces; ++i) start();
+    requests.back().wait();
+    char go = 0;
+    if (communicator.rank() == 1) other->recv(&go, 1, DType::kU8, 0);
+    while (requests.size() < data.size() - 1) {
+      // Rank 0 takes the first place again and leaves the call open.
+      start();
+      if (communicator.rank() == 0) break;
+    }
+    for (int i = 0; i + 1 < kPlaces; ++i) {
+      if (communicator.rank() == 0) requests[static_cast<std::size_t>(i)].wait();
+    }
+    if (communicator.rank() == 0) {
+      other->send(&go, 1, DType::kU8, 1);
+      while (requests.size() < data.size() - 1) start();
+    }
+    for (Request& request : requests) {
+      if (request.pending()) request.wait();
+    }
+    for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(data[i].front(), 2.0F);
+  });
 }
 
 }  // namespace
