@@ -9,14 +9,14 @@ class LocalAttention final : public Attention<T> {
  public:
   explicit LocalAttention(const kernels::AttentionShape& shape) : shape_(shape) {}
 
-  void forward(T* qkv, T* attention, T* lse, kernels::Threads threads) override {
+  void forward(T* qkv, T* attention, kernels::Wide<T>* lse, kernels::Threads threads) override {
     const T* in = qkv;
     kernels::attention_forward<T>(shape_, queries(in), keys(in), values(in), heads(attention), lse,
                                   threads);
   }
 
-  void backward(const T* qkv, const T* attention, const T* lse, const T* d_attention, T* d_qkv,
-                kernels::Threads threads) override {
+  void backward(const T* qkv, const T* attention, const kernels::Wide<T>* lse, const T* d_attention,
+                T* d_qkv, kernels::Threads threads) override {
     kernels::attention_backward<T>(shape_, queries(qkv), keys(qkv), values(qkv), heads(attention),
                                    lse, heads(d_attention), queries(d_qkv), keys(d_qkv),
                                    values(d_qkv), threads);
@@ -63,6 +63,9 @@ std::unique_ptr<Attention<T>> make_attention(const kernels::AttentionShape& shap
 template std::unique_ptr<Attention<float>> make_attention<float>(const kernels::AttentionShape&,
                                                                  sched::ContextMode,
                                                                  comm::Communicator*, Arena&);
+template std::unique_ptr<Attention<bf16>> make_attention<bf16>(const kernels::AttentionShape&,
+                                                               sched::ContextMode,
+                                                               comm::Communicator*, Arena&);
 template std::unique_ptr<Attention<double>> make_attention<double>(const kernels::AttentionShape&,
                                                                    sched::ContextMode,
                                                                    comm::Communicator*, Arena&);

@@ -171,8 +171,8 @@ void norm_output_gradient(const BlockShape& s, const LinearShape& product, const
 // saved.up and saved.x2 become gradients: the residual's plus what comes back through the MLP.
 template <typename T>
 void mlp_backward_input(const BlockShape& s, const BlockWeights<const T>& w, BlockSaved<T>& saved,
-                        const BlockWeights<T>& d_w, BlockScratch<T>& scratch, const T* d_out,
-                        const BlockContext<T>& context) {
+                        const BlockWeights<kernels::Wide<T>>& d_w, BlockScratch<T>& scratch,
+                        const T* d_out, const BlockContext<T>& context) {
   const T* d_product =
       product_gradient(s, d_out, DropoutPlace::kMlp, scratch.d_out_whole, scratch, context);
   linear_backward_input<T>(down_product(s), d_product, w.down_weight, scratch.d_hidden,
@@ -189,7 +189,7 @@ void mlp_backward_input(const BlockShape& s, const BlockWeights<const T>& w, Blo
 // saved.qkv and saved.x become gradients, from that of x2.
 template <typename T>
 void attention_backward_input(const BlockShape& s, const BlockWeights<const T>& w,
-                              BlockSaved<T>& saved, const BlockWeights<T>& d_w,
+                              BlockSaved<T>& saved, const BlockWeights<kernels::Wide<T>>& d_w,
                               BlockScratch<T>& scratch, const BlockContext<T>& context) {
   const T* d_x2 = saved.x2;
   const T* d_product =
@@ -213,8 +213,8 @@ void attention_backward_input(const BlockShape& s, const BlockWeights<const T>& 
 
 // Of y = x w + b.
 template <typename T>
-void linear_gradients(const LinearShape& s, const T* x, const T* d_y, T* d_w, T* d_b,
-                      kernels::Threads threads) {
+void linear_gradients(const LinearShape& s, const T* x, const T* d_y, kernels::Wide<T>* d_w,
+                      kernels::Wide<T>* d_b, kernels::Threads threads) {
   linear_backward_weight<T>(s, x, d_y, d_w, threads);
   if (d_b != nullptr) kernels::bias_backward<T>(d_y, d_b, s.rows, s.out, threads);
 }
@@ -223,7 +223,7 @@ void linear_gradients(const LinearShape& s, const T* x, const T* d_y, T* d_w, T*
 
 template <typename T>
 void block_backward_input(const BlockShape& shape, const BlockWeights<const T>& w,
-                          BlockSaved<T>& saved, const BlockWeights<T>& d_w,
+                          BlockSaved<T>& saved, const BlockWeights<kernels::Wide<T>>& d_w,
                           BlockScratch<T>& scratch, const T* d_out,
                           const BlockContext<T>& context) {
   mlp_backward_input(shape, w, saved, d_w, scratch, d_out, context);
@@ -232,8 +232,8 @@ void block_backward_input(const BlockShape& shape, const BlockWeights<const T>& 
 
 template <typename T>
 void block_backward_weight(const BlockShape& s, const BlockSaved<T>& saved, const T* d_out,
-                           const BlockWeights<T>& d_w, const BlockScratch<T>& scratch,
-                           const BlockContext<T>& context) {
+                           const BlockWeights<kernels::Wide<T>>& d_w,
+                           const BlockScratch<T>& scratch, const BlockContext<T>& context) {
   // Without sequence parallelism the gradient behind a mask is made again; with it, it was gathered
   // and is still there.
   const auto d_product = [&](const T* d_y, DropoutPlace place, const T* gathered) {
@@ -253,20 +253,21 @@ void block_backward_weight(const BlockShape& s, const BlockSaved<T>& saved, cons
                       saved.qkv, d_w.qkv_weight, d_w.qkv_bias, threads);
 }
 
-#define SINEW_INSTANTIATE(T)                                                                      \
-  template void block_forward<T>(const BlockShape&, const BlockWeights<const T>&,                 \
-                                 const BlockSaved<T>&, T*, const BlockScratch<T>&,                \
-                                 const BlockContext<T>&);                                         \
-  template void block_recompute<T>(const BlockShape&, const BlockWeights<const T>&,               \
-                                   const BlockSaved<T>&, kernels::Threads);                       \
-  template void block_backward_input<T>(const BlockShape&, const BlockWeights<const T>&,          \
-                                        BlockSaved<T>&, const BlockWeights<T>&, BlockScratch<T>&, \
-                                        const T*, const BlockContext<T>&);                        \
-  template void block_backward_weight<T>(const BlockShape&, const BlockSaved<T>&, const T*,       \
-                                         const BlockWeights<T>&, const BlockScratch<T>&,          \
-                                         const BlockContext<T>&);
+#define SINEW_INSTANTIATE(T)                                                                   \
+  template void block_forward<T>(const BlockShape&, const BlockWeights<const T>&,              \
+                                 const BlockSaved<T>&, T*, const BlockScratch<T>&,             \
+                                 const BlockContext<T>&);                                      \
+  template void block_recompute<T>(const BlockShape&, const BlockWeights<const T>&,            \
+                                   const BlockSaved<T>&, kernels::Threads);                    \
+  template void block_backward_input<T>(const BlockShape&, const BlockWeights<const T>&,       \
+                                        BlockSaved<T>&, const BlockWeights<kernels::Wide<T>>&, \
+                                        BlockScratch<T>&, const T*, const BlockContext<T>&);   \
+  template void block_backward_weight<T>(const BlockShape&, const BlockSaved<T>&, const T*,    \
+                                         const BlockWeights<kernels::Wide<T>>&,                \
+                                         const BlockScratch<T>&, const BlockContext<T>&);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(double)
+SINEW_INSTANTIATE(bf16)
 #undef SINEW_INSTANTIATE
 
 }  // namespace sinew::model

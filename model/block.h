@@ -16,14 +16,15 @@
 // only the own rows are kept, so backward gathers them once more for the weights' gradients.
 // Shares are of rows, not of positions: B T is a multiple of the tensor ranks.
 //
-// Never does: own memory (the arenas do) or know about pipelines and data parallelism. T is float
-// or double.
+// Never does: own memory (the arenas do) or know about pipelines and data parallelism. T is float,
+// double or bf16; statistics and gradients of weights are Wide<T>.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "kernels/element.h"
 #include "kernels/threads.h"
 #include "model/arena.h"
 #include "model/attention.h"
@@ -90,17 +91,18 @@ struct BlockWeights {
 // What forward saves for backward, per microbatch in flight.
 template <typename T>
 struct BlockSaved {
+  using W = kernels::Wide<T>;
   T* x;      // [own rows, C], the block's input
   T* ln1;    // [own rows, C]
-  T* mean1;  // null for Llama
-  T* rstd1;
+  W* mean1;  // null for Llama
+  W* rstd1;
   T* qkv;  // as Attention leaves it; Llama's queries and keys turned
   T* attention;
-  T* lse;
+  W* lse;
   T* x2;   // [own rows, C]
   T* ln2;  // [own rows, C]
-  T* mean2;
-  T* rstd2;
+  W* mean2;
+  W* rstd2;
   T* up;    // [rows, up_channels]
   T* gelu;  // [rows, hidden], what comes out of the activation
 
@@ -136,8 +138,8 @@ template <typename T>
 struct BlockContext {
   comm::Communicator* tensor = nullptr;  // null: one tensor rank
   Attention<T>* attention = nullptr;
-  const T* cosine = nullptr;  // Llama: [time, head_dim / 2], of the global positions
-  const T* sine = nullptr;
+  const kernels::Wide<T>* cosine = nullptr;  // Llama: [time, head_dim / 2], of global positions
+  const kernels::Wide<T>* sine = nullptr;
   DropoutMask dropout;  // of this microbatch; inactive in evaluation
   std::int64_t layer = 0;
   kernels::Threads threads;
@@ -165,14 +167,14 @@ void block_recompute(const BlockShape& shape, const BlockWeights<const T>& w,
 // saved.x.
 template <typename T>
 void block_backward_input(const BlockShape& shape, const BlockWeights<const T>& w,
-                          BlockSaved<T>& saved, const BlockWeights<T>& d_w,
+                          BlockSaved<T>& saved, const BlockWeights<kernels::Wide<T>>& d_w,
                           BlockScratch<T>& scratch, const T* d_out, const BlockContext<T>& context);
 
 // The second half: accumulates the gradients of the matrices and their biases. No sums over ranks;
 // under sequence parallelism two all-gathers.
 template <typename T>
 void block_backward_weight(const BlockShape& shape, const BlockSaved<T>& saved, const T* d_out,
-                           const BlockWeights<T>& d_w, const BlockScratch<T>& scratch,
-                           const BlockContext<T>& context);
+                           const BlockWeights<kernels::Wide<T>>& d_w,
+                           const BlockScratch<T>& scratch, const BlockContext<T>& context);
 
 }  // namespace sinew::model

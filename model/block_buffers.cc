@@ -57,16 +57,17 @@ template <typename T>
 BlockSaved<T> allocate_groups(const BlockShape& s, bool matrices, bool elementwise, Arena& arena) {
   const std::int64_t rows = s.rows();
   const std::int64_t own = s.own_rows();
+  using W = kernels::Wide<T>;
   BlockSaved<T> saved{};
   if (matrices) {
-    if (!s.llama) saved.mean1 = arena.allocate<T>(own);
-    saved.rstd1 = arena.allocate<T>(own);
+    if (!s.llama) saved.mean1 = arena.allocate<W>(own);
+    saved.rstd1 = arena.allocate<W>(own);
     saved.qkv = arena.allocate<T>(rows * s.qkv_channels());
     saved.attention = arena.allocate<T>(rows * s.attention_channels());
-    saved.lse = arena.allocate<T>(rows * s.heads);
+    saved.lse = arena.allocate<W>(rows * s.heads);
     saved.x2 = arena.allocate<T>(own * s.channels);
-    if (!s.llama) saved.mean2 = arena.allocate<T>(own);
-    saved.rstd2 = arena.allocate<T>(own);
+    if (!s.llama) saved.mean2 = arena.allocate<W>(own);
+    saved.rstd2 = arena.allocate<W>(own);
     saved.up = arena.allocate<T>(rows * s.up_channels());
   }
   if (elementwise) {
@@ -131,6 +132,7 @@ BlockScratch<T> BlockScratch<T>::allocate(const BlockShape& s, bool dropout, Are
   template struct BlockScratch<T>;
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(double)
+SINEW_INSTANTIATE(bf16)
 #undef SINEW_INSTANTIATE
 
 }  // namespace sinew::model

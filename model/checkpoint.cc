@@ -134,6 +134,23 @@ void read_weights(const SafetensorsFile& file, Stage<T>& stage) {
   }
 }
 
+// Of bf16 weights the masters, which the files hold.
+template <typename T>
+void read_masters(const SafetensorsFile& file, const Stage<T>& stage, Optimizer<T>& optimizer) {
+  if constexpr (Optimizer<T>::kHasMasters) {
+    for (const Parameter& p : stage.parameters()) {
+      const Tensor tensor = file.require(p.name, p.shape);
+      for (const Piece& owned : optimizer.owned()) {
+        for_each_run_within(p, owned.flat_begin, owned.flat_begin + owned.count,
+                            [&](std::int64_t flat, std::int64_t logical, std::int64_t count) {
+                              read_elements(tensor, logical, count,
+                                            optimizer.masters(owned) + (flat - owned.flat_begin));
+                            });
+      }
+    }
+  }
+}
+
 template <typename T>
 void read_moments(const SafetensorsFile& file, const Stage<T>& stage, Optimizer<T>& optimizer) {
   for (const Parameter& p : stage.parameters()) {
@@ -155,9 +172,10 @@ void read_moments(const SafetensorsFile& file, const Stage<T>& stage, Optimizer<
 template <typename T>
 void save_checkpoint(const std::string& directory, const TrainingState& state, Stage<T>& stage,
                      Optimizer<T>& optimizer, Parallel& parallel) {
+  using W = kernels::Wide<T>;
   const std::string partial = step_path(directory, state.step) + std::string(kPartial);
-  Output model(partial + "/model.safetensors", state.config, dtype_of_v<T>, true);
-  Output moments(partial + "/optimizer.safetensors", state.config, dtype_of_v<T>, false);
+  Output model(partial + "/model.safetensors", state.config, dtype_of_v<W>, true);
+  Output moments(partial + "/optimizer.safetensors", state.config, dtype_of_v<W>, false);
   const bool first_rank = parallel.rank() == 0;
   agree(parallel.world(), [&] {
     if (!first_rank) return;
@@ -172,16 +190,16 @@ void save_checkpoint(const std::string& directory, const TrainingState& state, S
     model.open();
     moments.open();
     const auto put = [&](const Parameter& p, std::size_t kind, std::int64_t logical,
-                         const T* source, std::int64_t count) {
-      constexpr std::int64_t kSize = sizeof(T);
+                         const W* source, std::int64_t count) {
+      constexpr std::int64_t kSize = sizeof(W);
       Output& output = kKinds[kind].in_model_file ? model : moments;
       output.write(row_of(p, kind), logical * kSize, source, count * kSize);
-      parts[row_of(p, kind)] += fingerprint(source, sizeof(T), logical, count);
+      parts[row_of(p, kind)] += fingerprint(source, sizeof(W), logical, count);
     };
     for_each_own_run(stage, optimizer, parallel,
                      [&](const Parameter& p, const Piece& piece, std::int64_t logical) {
                        const std::int64_t at = piece.state_begin;
-                       put(p, 0, logical, stage.weights() + piece.weight_begin, piece.count);
+                       put(p, 0, logical, optimizer.masters(piece), piece.count);
                        put(p, 1, logical, optimizer.first_moment() + at, piece.count);
                        put(p, 2, logical, optimizer.second_moment() + at, piece.count);
                      });
@@ -210,6 +228,7 @@ void load_checkpoint(const CheckpointPaths& paths, const TrainingState& state, S
     const SafetensorsFile model(paths.model);
     const SafetensorsFile moments(paths.optimizer);
     read_weights(model, stage);
+    read_masters(model, stage, optimizer);
     read_moments(moments, stage, optimizer);
     for_each_own_run(stage, optimizer, parallel,
                      [&](const Parameter& p, const Piece& piece, std::int64_t logical) {
@@ -243,15 +262,24 @@ void load_weights(const std::string& path, Stage<T>& stage) {
   read_weights(SafetensorsFile(path), stage);
 }
 
+template <typename T>
+void load_weights(const std::string& path, Stage<T>& stage, Optimizer<T>& optimizer) {
+  const SafetensorsFile file(path);
+  read_weights(file, stage);
+  read_masters(file, stage, optimizer);
+}
+
 #define SINEW_INSTANTIATE(T)                                                                \
   template void save_checkpoint<T>(const std::string&, const TrainingState&, Stage<T>&,     \
                                    Optimizer<T>&, Parallel&);                               \
   template void load_checkpoint<T>(const CheckpointPaths&, const TrainingState&, Stage<T>&, \
                                    Optimizer<T>&, Parallel&);                               \
   template void load_model<T>(const CheckpointPaths&, const TrainingState&, Stage<T>&);     \
-  template void load_weights<T>(const std::string&, Stage<T>&);
+  template void load_weights<T>(const std::string&, Stage<T>&);                             \
+  template void load_weights<T>(const std::string&, Stage<T>&, Optimizer<T>&);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(double)
+SINEW_INSTANTIATE(bf16)
 #undef SINEW_INSTANTIATE
 
 }  // namespace sinew::model

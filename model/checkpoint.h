@@ -1,6 +1,8 @@
 // Checkpoint: a directory of logical tensors that any layout opens without conversion.
 //
-//   DIR/step-00000100/model.safetensors      weights, under their Hugging Face names
+//   DIR/step-00000100/model.safetensors      weights, under their Hugging Face names; of bf16
+//   weights
+//                                            the f32 masters
 //   DIR/step-00000100/optimizer.safetensors  first_moment.NAME and second_moment.NAME
 //   DIR/step-00000100/state.json             step, optimizer steps taken, data position, seed,
 //                                            model, dtype, and a fingerprint of every tensor
@@ -69,6 +71,9 @@ void load_model(const CheckpointPaths& paths, const TrainingState& state, Stage<
 // or the shape found and needed.
 template <typename T>
 void load_weights(const std::string& path, Stage<T>& stage);
+// And the masters of bf16 weights.
+template <typename T>
+void load_weights(const std::string& path, Stage<T>& stage, Optimizer<T>& optimizer);
 
 // Used by save_checkpoint, on one rank: makes the complete directory `partial` the checkpoint
 // `step` of `directory` and the newest.

@@ -20,8 +20,9 @@ Trainer::Tensors gather(const Config& config, const Stage<T>& stage, const Optim
     if (!holds_for_all(p, parallel.coordinates()) || !optimizer.stands_for_owned()) continue;
     double* tensor = values.data() + begin[static_cast<std::size_t>(p.index)];
     for (const Piece& owned : optimizer.owned()) {
-      const T* source = array == Array::kWeights ? stage.weights() + owned.weight_begin
-                                                 : stage.gradients() + owned.gradient_begin;
+      const kernels::Wide<T>* source = array == Array::kWeights
+                                           ? optimizer.masters(owned)
+                                           : stage.gradients() + owned.gradient_begin;
       for_each_run_within(p, owned.flat_begin, owned.flat_begin + owned.count,
                           [&](std::int64_t flat, std::int64_t logical, std::int64_t count) {
                             std::copy_n(source + (flat - owned.flat_begin), count,
@@ -42,6 +43,8 @@ Trainer::Tensors gather(const Config& config, const Stage<T>& stage, const Optim
 
 template Trainer::Tensors gather<float>(const Config&, const Stage<float>&, const Optimizer<float>&,
                                         Parallel&, Array);
+template Trainer::Tensors gather<bf16>(const Config&, const Stage<bf16>&, const Optimizer<bf16>&,
+                                       Parallel&, Array);
 template Trainer::Tensors gather<double>(const Config&, const Stage<double>&,
                                          const Optimizer<double>&, Parallel&, Array);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/element.h"
 #include "sched/base/philox.h"
 
 namespace sinew::model {
@@ -11,37 +12,37 @@ constexpr std::uint32_t kInitPurpose = 0x1217;
 constexpr std::int64_t kGrain = 4096;  // about 0.1 ms of logarithms and cosines
 
 // target[i] = value of logical element begin + i.
-template <typename T>
+template <typename E>
 void fill(const Parameter& p, const Philox& random, std::int64_t begin, std::int64_t count,
-          T* target) {
+          E* target) {
   const auto stream = static_cast<std::uint64_t>(p.index);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto index = static_cast<std::uint64_t>(begin + i);
-    target[i] =
-        static_cast<T>(p.init_std > 0 ? p.init_std * random.normal(index, stream) : p.init_value);
+    const double value = p.init_std > 0 ? p.init_std * random.normal(index, stream) : p.init_value;
+    target[i] = kernels::narrow<E>(static_cast<kernels::Wide<E>>(value));
   }
 }
 
-}  // namespace
-
-template <typename T>
-void initialize_weights(std::uint64_t seed, Stage<T>& stage, kernels::Threads threads) {
+// Elements of `pieces` in the order they have in a slice, whatever runs they fall into; at(piece):
+// where a piece's first one lies.
+template <typename At>
+void fill_pieces(std::uint64_t seed, const std::vector<Parameter>& parameters,
+                 const std::vector<Piece>& pieces, kernels::Threads threads, At&& at) {
   const Philox random(seed, kInitPurpose);
-  for (const Parameter& p : stage.parameters()) {
+  for (const Parameter& p : parameters) {
     const std::int64_t length = p.slice.run(0).count;
-    for (const Piece& held : stage.units().held()) {
-      const Piece piece = held.within(p.offset, p.offset + p.slice.local_count());
+    for (const Piece& whole : pieces) {
+      const Piece piece = whole.within(p.offset, p.offset + p.slice.local_count());
       if (piece.count <= 0) continue;
-      T* weights = stage.weights() + piece.weight_begin;
+      auto* target = at(piece);
       const std::int64_t first = piece.flat_begin - p.offset;  // in the slice
-      // Elements in the order they have in the slice, whatever runs they fall into.
       kernels::parallel_for(threads, piece.count, kGrain,
                             [&](std::int64_t begin, std::int64_t end) {
                               while (begin < end) {
                                 const Slice::Run run = p.slice.run((first + begin) / length);
                                 const std::int64_t within = first + begin - run.local;
                                 const std::int64_t count = std::min(end - begin, length - within);
-                                fill(p, random, run.logical + within, count, weights + begin);
+                                fill(p, random, run.logical + within, count, target + begin);
                                 begin += count;
                               }
                             });
@@ -49,7 +50,30 @@ void initialize_weights(std::uint64_t seed, Stage<T>& stage, kernels::Threads th
   }
 }
 
-template void initialize_weights<float>(std::uint64_t, Stage<float>&, kernels::Threads);
-template void initialize_weights<double>(std::uint64_t, Stage<double>&, kernels::Threads);
+}  // namespace
+
+template <typename T>
+void initialize_weights(std::uint64_t seed, Stage<T>& stage, kernels::Threads threads) {
+  fill_pieces(seed, stage.parameters(), stage.units().held(), threads,
+              [&](const Piece& piece) { return stage.weights() + piece.weight_begin; });
+}
+
+template <typename T>
+void initialize_weights(std::uint64_t seed, Stage<T>& stage, Optimizer<T>& optimizer,
+                        kernels::Threads threads) {
+  initialize_weights(seed, stage, threads);
+  if constexpr (Optimizer<T>::kHasMasters) {
+    fill_pieces(seed, stage.parameters(), optimizer.owned(), threads,
+                [&](const Piece& piece) { return optimizer.masters(piece); });
+  }
+}
+
+#define SINEW_INSTANTIATE(T)                                                       \
+  template void initialize_weights<T>(std::uint64_t, Stage<T>&, kernels::Threads); \
+  template void initialize_weights<T>(std::uint64_t, Stage<T>&, Optimizer<T>&, kernels::Threads);
+SINEW_INSTANTIATE(float)
+SINEW_INSTANTIATE(double)
+SINEW_INSTANTIATE(bf16)
+#undef SINEW_INSTANTIATE
 
 }  // namespace sinew::model

@@ -139,7 +139,7 @@ Batch make_batch(const TrainPlan& plan, std::uint64_t seed) {
 LayoutRun run_layout(const TrainPlan& plan, comm::Communicator& world, const Batch& batch,
                      int steps) {
   TrainPlan quiet = plan;
-  quiet.options.eps = std::max(plan.options.eps, kNoiseEpsilon);
+  quiet.options.eps = std::max(plan.options.eps, noise_epsilon(plan.options.dtype));
   const auto trainer = Trainer::create(quiet, world);
   LayoutRun run;
   for (int step = 0; step < steps; ++step) {
@@ -179,6 +179,19 @@ LayoutError compare_runs(const LayoutRun& reference, const LayoutRun& run) {
 // tensor: about 1000 u. AdamW's update of an element moves by the gradient's error over epsilon at
 // most, in learning rates, and those are small beside a weight. f64 is held to the 1e-10 that users
 // expect of it.
-double layout_bound(const std::string& dtype) { return dtype == "f64" ? 1e-10 : 1000 * 0x1p-24; }
+//
+// bf16 sums in f32 and rounds each result once, to u = 2^-9, so that what counts is how many
+// results lie between a weight and its gradient: about 20 a layer, forward and backward, and 6 at
+// the ends. Two layouts round them differently (tensor ranks round their parts of a sum, another
+// order of an f32 sum ends on the other side of a tie). The roundings are independent: sqrt(n) u;
+// the largest of a tensor's thousands of elements lies four deviations out. For models of up to 4
+// layers, n = 86.
+double layout_bound(const std::string& dtype) {
+  if (dtype == "f64") return 1e-10;
+  if (dtype == "bf16") return 4 * std::sqrt(20.0 * 4 + 6) * 0x1p-9;
+  return 1000 * 0x1p-24;
+}
+
+double noise_epsilon(const std::string& dtype) { return dtype == "bf16" ? 0.1 : 1e-4; }
 
 }  // namespace sinew::model

@@ -39,10 +39,10 @@ struct LayoutRun {
   Trainer::Tensors gradients;  // of the first step
   Trainer::Tensors weights;    // after the last
 };
-// AdamW's epsilon is at least kNoiseEpsilon here: the gradient of a key bias is 0 in exact
-// arithmetic (a softmax does not see it), and AdamW with a tiny epsilon turns its rounding noise
-// into steps of a whole learning rate.
-inline constexpr double kNoiseEpsilon = 1e-4;
+// AdamW's epsilon is at least this here: the gradient of a key bias is 0 in exact arithmetic (a
+// softmax does not see it), and AdamW with a tiny epsilon turns its rounding noise into steps of a
+// whole learning rate. The noise of bf16 is thousands of times that of f32.
+[[nodiscard]] double noise_epsilon(const std::string& dtype);
 [[nodiscard]] LayoutRun run_layout(const TrainPlan& plan, comm::Communicator& world,
                                    const Batch& batch, int steps);
 

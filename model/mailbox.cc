@@ -210,5 +210,6 @@ typename Mailbox<T>::Letter Mailbox<T>::pull(std::vector<Letter>& letters, int s
 
 template class Mailbox<float>;
 template class Mailbox<double>;
+template class Mailbox<bf16>;
 
 }  // namespace sinew::model

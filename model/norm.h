@@ -20,23 +20,24 @@ struct NormStatistics {
 
 template <typename T>
 void norm_forward(kernels::NormShape shape, const T* x, const NormWeights<const T>& w,
-                  double epsilon, T* y, const NormStatistics<T>& statistics,
+                  double epsilon, T* y, const NormStatistics<kernels::Wide<T>>& statistics,
                   kernels::Threads threads) {
   if (w.bias == nullptr) {
-    kernels::rms_norm_forward<T>(shape, x, w.weight, static_cast<T>(epsilon), y, statistics.rstd,
-                                 threads);
+    kernels::rms_norm_forward<T>(shape, x, w.weight, static_cast<kernels::Wide<T>>(epsilon), y,
+                                 statistics.rstd, threads);
   } else {
-    kernels::layer_norm_forward<T>(shape, x, w.weight, w.bias, static_cast<T>(epsilon), y,
-                                   statistics.mean, statistics.rstd, threads);
+    kernels::layer_norm_forward<T>(shape, x, w.weight, w.bias,
+                                   static_cast<kernels::Wide<T>>(epsilon), y, statistics.mean,
+                                   statistics.rstd, threads);
   }
 }
 
 // The parameters' gradients are accumulated.
 template <typename T>
 void norm_backward(kernels::NormShape shape, const T* d_y, const T* x,
-                   const NormWeights<const T>& w, const NormStatistics<T>& statistics,
-                   kernels::Write d_x_mode, T* d_x, const NormWeights<T>& d_w,
-                   kernels::Threads threads) {
+                   const NormWeights<const T>& w,
+                   const NormStatistics<kernels::Wide<T>>& statistics, kernels::Write d_x_mode,
+                   T* d_x, const NormWeights<kernels::Wide<T>>& d_w, kernels::Threads threads) {
   if (w.bias == nullptr) {
     kernels::rms_norm_backward<T>(shape, d_y, x, w.weight, statistics.rstd, d_x_mode, d_x,
                                   d_w.weight, threads);

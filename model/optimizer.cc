@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "kernels/elementwise.h"
+#include "kernels/mixed_adamw.h"
 #include "model/partial.h"
 #include "sched/base/check.h"
 
@@ -32,14 +33,15 @@ Optimizer<T>::Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOpti
       threads_(threads) {
   std::int64_t owned = 0;
   for (const Piece& piece : stage.units().owned()) owned += piece.count;
-  first_moment_ = memory.optimizer.allocate<T>(owned);
-  second_moment_ = memory.optimizer.allocate<T>(owned);
+  first_moment_ = memory.optimizer.allocate<W>(owned);
+  second_moment_ = memory.optimizer.allocate<W>(owned);
+  if constexpr (kHasMasters) masters_ = memory.optimizer.allocate<W>(owned);
 }
 
 template <typename T>
 void Optimizer<T>::reduce_gradients() {
   stage_.finish_gradients(parallel_.tie());
-  sum_partial_gradients<T>(stage_.flat(), stage_.units().owned(), parallel_, stage_.gradients());
+  sum_partial_gradients<W>(stage_.flat(), stage_.units().owned(), parallel_, stage_.gradients());
 }
 
 // Calls body(parameter, piece) for the part of each parameter that this rank owns, in model order
@@ -58,7 +60,7 @@ void Optimizer<T>::for_each_piece(Body&& body) const {
 template <typename T>
 std::vector<double> Optimizer<T>::square_sums() const {
   std::vector<double> sums(names_.size(), 0.0);
-  const T* gradients = stage_.gradients();
+  const W* gradients = stage_.gradients();
   for_each_piece([&](const Parameter& p, const Piece& piece) {
     if (holds_for_all(p, parallel_.coordinates())) {
       sums[static_cast<std::size_t>(p.index)] +=
@@ -96,9 +98,16 @@ StepReport Optimizer<T>::step(double learning_rate) {
                        .step = steps_taken_};
   for_each_piece([&](const Parameter& p, const Piece& piece) {
     adamw.weight_decay = p.decay ? options_.weight_decay : 0;
-    kernels::adamw<T>(adamw, piece.count, stage_.gradients() + piece.gradient_begin,
-                      stage_.weights() + piece.weight_begin, first_moment_ + piece.state_begin,
-                      second_moment_ + piece.state_begin, threads_);
+    const W* gradients = stage_.gradients() + piece.gradient_begin;
+    T* weights = stage_.weights() + piece.weight_begin;
+    W* first = first_moment_ + piece.state_begin;
+    W* second = second_moment_ + piece.state_begin;
+    if constexpr (kHasMasters) {
+      kernels::adamw_with_master(adamw, piece.count, gradients, masters(piece), weights, first,
+                                 second, threads_);
+    } else {
+      kernels::adamw<T>(adamw, piece.count, gradients, weights, first, second, threads_);
+    }
   });
   stage_.units().share_weights();
   return report;
@@ -125,5 +134,6 @@ void Optimizer<T>::find_bad(const std::vector<double>& sums, StepReport& report)
 
 template class Optimizer<float>;
 template class Optimizer<double>;
+template class Optimizer<bf16>;
 
 }  // namespace sinew::model

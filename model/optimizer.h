@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/adamw.h"
@@ -44,9 +45,13 @@ struct StepReport {
   int bad_rank = -1;       // and the lowest rank that computed it; -1 when only sums overflowed
 };
 
+// T is float, double or bf16. bf16 weights are their f32 masters rounded to nearest; the update is
+// of the masters.
 template <typename T>
 class Optimizer {
  public:
+  using W = kernels::Wide<T>;
+
   // names: of all the model's parameters, in model order.
   Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOptions& options,
             std::vector<std::string> names, kernels::Threads threads, Memory& memory);
@@ -63,8 +68,17 @@ class Optimizer {
   [[nodiscard]] bool stands_for_owned() const {
     return options_.zero != 0 || parallel_.data_rank() == 0;
   }
-  [[nodiscard]] T* first_moment() { return first_moment_; }    // by state_begin
-  [[nodiscard]] T* second_moment() { return second_moment_; }  // likewise
+  [[nodiscard]] W* first_moment() { return first_moment_; }    // by state_begin
+  [[nodiscard]] W* second_moment() { return second_moment_; }  // likewise
+  // What the update changes of an owned piece: the weights, or their masters.
+  [[nodiscard]] W* masters(const Piece& piece) const {
+    if constexpr (kHasMasters) {
+      return masters_ + piece.state_begin;
+    } else {
+      return stage_.weights() + piece.weight_begin;
+    }
+  }
+  static constexpr bool kHasMasters = !std::is_same_v<T, W>;
   // AdamW's steps taken: skipped ones do not count.
   [[nodiscard]] std::int64_t steps_taken() const { return steps_taken_; }
   void set_steps_taken(std::int64_t steps) { steps_taken_ = steps; }
@@ -80,8 +94,9 @@ class Optimizer {
   OptimizerOptions options_;
   std::vector<std::string> names_;
   kernels::Threads threads_;
-  T* first_moment_ = nullptr;
-  T* second_moment_ = nullptr;
+  W* first_moment_ = nullptr;
+  W* second_moment_ = nullptr;
+  W* masters_ = nullptr;
   std::int64_t steps_taken_ = 0;
 };
 

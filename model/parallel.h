@@ -20,7 +20,9 @@
 namespace sinew::model {
 
 template <typename T>
-constexpr DType dtype_of_v = std::is_same_v<T, double> ? DType::kF64 : DType::kF32;
+constexpr DType dtype_of_v = std::is_same_v<T, double> ? DType::kF64
+                             : std::is_same_v<T, bf16> ? DType::kBf16
+                                                       : DType::kF32;
 
 // The pipeline ranks that hold the model's first and last stage.
 struct PipelineEnds {

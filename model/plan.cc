@@ -26,8 +26,8 @@ constexpr std::int64_t kBatchMost = std::int64_t{1} << 30;  // sequences are cou
 // What the trainer does not have yet is refused, never ignored.
 void check_features(const TrainOptions& o) {
   require(o.zero >= 0 && o.zero <= 3, fmt::format("zero {}; legal values: 0, 1, 2, 3", o.zero));
-  require(o.dtype == "f32" || o.dtype == "f64",
-          fmt::format("dtype '{}'; legal values: f32, f64", o.dtype));
+  require(o.dtype == "f32" || o.dtype == "f64" || o.dtype == "bf16",
+          fmt::format("dtype '{}'; legal values: f32, f64, bf16", o.dtype));
   require(o.dropout >= 0 && o.dropout < 1,
           fmt::format("dropout {}; legal values: 0 to below 1", o.dropout));
   require(o.init.empty() || o.resume.empty(),
@@ -142,7 +142,9 @@ TrainPlan make_plan(const TrainOptions& options, int world) {
               .sequence_parallel = o.sequence_parallel && o.tp > 1,
               .context_mode = sched::parse_context_mode(o.cp_mode),
               .recompute_layers = sched::parse_recompute_list(o.recompute, plan.config.layers),
-              .precision = o.dtype == "f64" ? sched::kAllF64 : sched::kAllF32};
+              .precision = o.dtype == "f64"    ? sched::kAllF64
+                           : o.dtype == "bf16" ? sched::kBf16MainGradients
+                                               : sched::kAllF32};
   if (!in_table) plan.run.loaded = plan.schedule;
   sched::validate(plan.run);
   if (in_table)

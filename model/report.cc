@@ -39,8 +39,9 @@ void begin_at_zero(sched::Timeline& timeline) {
 template <typename T>
 double measured_peak(Parallel& parallel, kernels::Threads threads) {
   constexpr std::int64_t kSize = 384;
-  std::vector<T> a(kSize * kSize, T{1});
-  std::vector<T> b(kSize * kSize, T{1});
+  const T one = kernels::narrow<T>(1);
+  const std::vector<T> a(kSize * kSize, one);
+  const std::vector<T> b(kSize * kSize, one);
   std::vector<T> c(kSize * kSize);
   const kernels::GemmShape shape{
       .m = kSize, .n = kSize, .k = kSize, .a_stride = kSize, .b_stride = kSize, .c_stride = kSize};
@@ -48,7 +49,7 @@ double measured_peak(Parallel& parallel, kernels::Threads threads) {
   parallel.world().barrier();
   for (int i = 0; i < 4; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    kernels::gemm<T>(shape, T{1}, a.data(), b.data(), T{0}, c.data(), threads);
+    kernels::gemm<T, T>({.shape = shape, .a = a.data(), .b = b.data(), .c = c.data()}, threads);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     best = std::max(best, 2.0 * kSize * kSize * kSize / seconds);
@@ -91,8 +92,7 @@ void add_memory(const TrainPlan& plan, const Stage<T>& stage, const sched::PerAx
       has_norm = has_norm || first.final_norm;
     }
     // Where both ends are here the head's share of the tied table is kept beside the embedding's.
-    const std::int64_t head_share =
-        has_norm ? table / run.replicas() * static_cast<std::int64_t>(sizeof(T)) : 0;
+    const std::int64_t head_share = has_norm ? table / run.replicas() * run.precision.gradient : 0;
     rows.add("gathered units", "bytes",
              sched::gathered_bytes(run.zero, largest, 1, run.precision) + head_share,
              memory.gathered.size_bytes());
@@ -208,6 +208,8 @@ std::vector<Compared> compare(const TrainPlan& plan, const Stage<T>& stage, Para
 
 template std::vector<Compared> compare<float>(const TrainPlan&, const Stage<float>&, Parallel&,
                                               const Memory&, const Measured&, kernels::Threads);
+template std::vector<Compared> compare<bf16>(const TrainPlan&, const Stage<bf16>&, Parallel&,
+                                             const Memory&, const Measured&, kernels::Threads);
 template std::vector<Compared> compare<double>(const TrainPlan&, const Stage<double>&, Parallel&,
                                                const Memory&, const Measured&, kernels::Threads);
 

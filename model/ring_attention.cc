@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "kernels/convert.h"
 #include "model/attention.h"
 #include "model/parallel.h"
 
@@ -16,6 +18,8 @@ constexpr int kGradientTag = 1;
 
 template <typename T>
 class RingAttention final : public Attention<T> {
+  using W = kernels::Wide<T>;
+
  public:
   RingAttention(const kernels::AttentionShape& shape, sched::ContextMode mode,
                 comm::Communicator& context, Arena& workspace)
@@ -23,43 +27,47 @@ class RingAttention final : public Attention<T> {
     for (int rank = 0; rank < ranks_; ++rank)
       pieces_.push_back(sched::sequence_pieces(mode, shape.time * ranks_, ranks_, rank));
     pair_count_ = rows() * pair_width();
-    for (T** buffer : {&pair_, &next_pair_, &gradient_, &sent_gradient_, &arrived_gradient_})
-      *buffer = workspace.allocate<T>(pair_count_);
-    row_dot_ = workspace.allocate<T>(rows() * shape.heads);
+    for (T** buffer : {&pair_, &next_pair_}) *buffer = workspace.allocate<T>(pair_count_);
+    for (W** buffer : {&gradient_, &sent_gradient_, &arrived_gradient_})
+      *buffer = workspace.allocate<W>(pair_count_);
+    row_dot_ = workspace.allocate<W>(rows() * shape.heads);
+    if constexpr (!kWide) wide_ = workspace.allocate<W>(rows() * width());
   }
 
-  void forward(T* qkv, T* attention, T* lse, kernels::Threads threads) override {
+  void forward(T* qkv, T* attention, W* lse, kernels::Threads threads) override {
     pack_pair(qkv);
-    std::fill_n(attention, rows() * query_width(), T{0});
-    std::fill_n(lse, rows() * shape_.heads, -std::numeric_limits<T>::infinity());
+    W* out = accumulator(attention);
+    std::fill_n(out, rows() * query_width(), W{0});
+    std::fill_n(lse, rows() * shape_.heads, -std::numeric_limits<W>::infinity());
     for (int hop = 0; hop < ranks_; ++hop) {
       Exchange exchange = start_pair_exchange(hop);
       for_each_seen(hop, [&](const auto& seen) {
         kernels::attention_forward_partial<T>(
             seen.shape, seen.keys, queries<const T>(qkv, seen.q), keys<const T>(pair_, seen.k),
-            values<const T>(pair_, seen.k), heads(attention, seen.q), rows_of(lse, seen.q),
-            threads);
+            values<const T>(pair_, seen.k), heads(out, seen.q), rows_of(lse, seen.q), threads);
       });
       finish_pair_exchange(exchange, hop);
     }
+    narrow(out, attention, rows() * query_width(), threads);
   }
 
-  void backward(const T* qkv, const T* attention, const T* lse, const T* d_attention, T* d_qkv,
+  void backward(const T* qkv, const T* attention, const W* lse, const T* d_attention, T* d_qkv,
                 kernels::Threads threads) override {
     pack_pair(qkv);
-    std::fill_n(d_qkv, rows() * width(), T{0});
+    W* d_wide = accumulator(d_qkv);
+    std::fill_n(d_wide, rows() * width(), W{0});
     for (const sched::SequencePiece& q : own())
       kernels::attention_row_dot<T>(shape_of(q), heads<const T>(attention, q),
                                     heads<const T>(d_attention, q), rows_of(row_dot_, q), threads);
     Exchange travelling;
     for (int hop = 0; hop < ranks_; ++hop) {
       Exchange exchange = start_pair_exchange(hop);
-      std::fill_n(gradient_, pair_count_, T{0});
+      std::fill_n(gradient_, pair_count_, W{0});
       for_each_seen(hop, [&](const auto& seen) {
         kernels::attention_backward_partial<T>(
             seen.shape, seen.keys, queries(qkv, seen.q), keys<const T>(pair_, seen.k),
             values<const T>(pair_, seen.k), rows_of(lse, seen.q),
-            rows_of<const T>(row_dot_, seen.q), heads(d_attention, seen.q), queries(d_qkv, seen.q),
+            rows_of<const W>(row_dot_, seen.q), heads(d_attention, seen.q), queries(d_wide, seen.q),
             keys(gradient_, seen.k), values(gradient_, seen.k), threads);
       });
       if (hop > 0) {
@@ -67,11 +75,12 @@ class RingAttention final : public Attention<T> {
         for (std::int64_t i = 0; i < pair_count_; ++i) gradient_[i] += arrived_gradient_[i];
       }
       std::swap(gradient_, sent_gradient_);
-      travelling = start(sent_gradient_, arrived_gradient_, kGradientTag);
+      travelling = start<W>(sent_gradient_, arrived_gradient_, kGradientTag);
       finish_pair_exchange(exchange, hop);
     }
     travelling.wait();
-    unpack_gradient(d_qkv);
+    unpack_gradient(d_wide);
+    narrow(d_wide, d_qkv, rows() * width(), threads);
   }
 
  private:
@@ -94,6 +103,19 @@ class RingAttention final : public Attention<T> {
   const std::vector<sched::SequencePiece>& own() const {
     return pieces_[static_cast<std::size_t>(rank_)];
   }
+  // What the blocks' parts accumulate in: the caller's buffer, or one of f32 beside one of bf16.
+  static constexpr bool kWide = std::is_same_v<T, W>;
+  W* accumulator(T* buffer) const {
+    if constexpr (kWide) {
+      return buffer;
+    } else {
+      return wide_;
+    }
+  }
+  void narrow(const W* from, T* to, std::int64_t count, kernels::Threads threads) const {
+    if constexpr (!kWide) kernels::convert(from, to, count, threads);
+  }
+
   std::int64_t rows() const { return shape_.batch * shape_.time; }
   std::int64_t query_width() const { return shape_.heads * shape_.head_dim; }
   std::int64_t key_width() const { return shape_.kv_heads * shape_.head_dim; }
@@ -137,7 +159,7 @@ class RingAttention final : public Attention<T> {
     for (std::int64_t row = 0; row < rows(); ++row)
       std::copy_n(qkv + row * width() + query_width(), pair_width(), pair_ + row * pair_width());
   }
-  void unpack_gradient(T* d_qkv) const {
+  void unpack_gradient(W* d_qkv) const {
     for (std::int64_t row = 0; row < rows(); ++row)
       std::copy_n(arrived_gradient_ + row * pair_width(), pair_width(),
                   d_qkv + row * width() + query_width());
@@ -156,16 +178,17 @@ class RingAttention final : public Attention<T> {
     }
   }
 
-  Exchange start(const T* out, T* in, int tag) {
+  template <typename U>
+  Exchange start(const U* out, U* in, int tag) {
     Exchange exchange;
     exchange.receive =
-        context_.start_recv(in, pair_count_, dtype_of_v<T>, (rank_ - 1 + ranks_) % ranks_, tag);
-    exchange.send = context_.start_send(out, pair_count_, dtype_of_v<T>, (rank_ + 1) % ranks_, tag);
+        context_.start_recv(in, pair_count_, dtype_of_v<U>, (rank_ - 1 + ranks_) % ranks_, tag);
+    exchange.send = context_.start_send(out, pair_count_, dtype_of_v<U>, (rank_ + 1) % ranks_, tag);
     return exchange;
   }
   // After the last hop nobody needs the pairs any more.
   Exchange start_pair_exchange(int hop) {
-    return hop + 1 < ranks_ ? start(pair_, next_pair_, kPairTag) : Exchange{};
+    return hop + 1 < ranks_ ? start<T>(pair_, next_pair_, kPairTag) : Exchange{};
   }
   void finish_pair_exchange(Exchange& exchange, int hop) {
     if (hop + 1 == ranks_) return;
@@ -181,10 +204,11 @@ class RingAttention final : public Attention<T> {
   std::int64_t pair_count_ = 0;
   T* pair_ = nullptr;  // [rows, 2 K d] keys and values that are computed on
   T* next_pair_ = nullptr;
-  T* gradient_ = nullptr;  // of pair_ through this rank's queries, then with those before it
-  T* sent_gradient_ = nullptr;
-  T* arrived_gradient_ = nullptr;
-  T* row_dot_ = nullptr;
+  W* gradient_ = nullptr;  // of pair_ through this rank's queries, then with those before it
+  W* sent_gradient_ = nullptr;
+  W* arrived_gradient_ = nullptr;
+  W* row_dot_ = nullptr;
+  W* wide_ = nullptr;  // [rows, width()] accumulator beside bf16 buffers
 };
 
 }  // namespace
@@ -198,6 +222,9 @@ std::unique_ptr<Attention<T>> make_ring_attention(const kernels::AttentionShape&
 
 template std::unique_ptr<Attention<float>> make_ring_attention<float>(
     const kernels::AttentionShape&, sched::ContextMode, comm::Communicator&, Arena&);
+template std::unique_ptr<Attention<bf16>> make_ring_attention<bf16>(const kernels::AttentionShape&,
+                                                                    sched::ContextMode,
+                                                                    comm::Communicator&, Arena&);
 template std::unique_ptr<Attention<double>> make_ring_attention<double>(
     const kernels::AttentionShape&, sched::ContextMode, comm::Communicator&, Arena&);
 

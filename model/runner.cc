@@ -53,7 +53,7 @@ Runner<T>::Runner(const sched::PipeSchedule& schedule, int credits, Stage<T>& st
 }
 
 template <typename T>
-void Runner<T>::train(std::span<const Microbatch> microbatches, T loss_scale,
+void Runner<T>::train(std::span<const Microbatch> microbatches, W loss_scale,
                       std::span<double> losses) {
   CHECK_EQ(static_cast<int>(microbatches.size()), schedule_.microbatches);
   spans_.clear();
@@ -80,7 +80,7 @@ void Runner<T>::train(std::span<const Microbatch> microbatches, T loss_scale,
 
 template <typename T>
 void Runner<T>::run(const PipeAction& action, std::span<const Microbatch> microbatches,
-                    T loss_scale, std::span<double> losses) {
+                    W loss_scale, std::span<double> losses) {
   const Microbatch& microbatch = microbatches[action.microbatch];
   switch (action.verb) {
     case PipeVerb::kForward:
@@ -104,7 +104,7 @@ void Runner<T>::run(const PipeAction& action, std::span<const Microbatch> microb
 }
 
 template <typename T>
-void Runner<T>::forward(const PipeAction& action, const Microbatch& microbatch, T loss_scale,
+void Runner<T>::forward(const PipeAction& action, const Microbatch& microbatch, W loss_scale,
                         std::span<double> losses) {
   const int stage = action.stage;
   const int slot = open(stage, action.microbatch);
@@ -170,7 +170,7 @@ int Runner<T>::evaluate(int stage, const Microbatch& microbatch, int before, dou
   if (neighbour(stage, -1) == Place::kElsewhere)
     parallel_.pipeline()->recv(stage_.input(slot), count, dtype_of_v<T>,
                                schedule_.rank_of(stage - 1));
-  const double sum = stage_.forward(slot, microbatch, T{0}, Stage<T>::Mode::kEvaluate);
+  const double sum = stage_.forward(slot, microbatch, W{0}, Stage<T>::Mode::kEvaluate);
   if (stage + 1 == schedule_.stages()) loss = sum;
   if (neighbour(stage, 1) == Place::kElsewhere)
     parallel_.pipeline()->send(stage_.output(slot), count, dtype_of_v<T>,
@@ -221,5 +221,6 @@ void Runner<T>::close(int stage, std::uint32_t microbatch) {
 
 template class Runner<float>;
 template class Runner<double>;
+template class Runner<bf16>;
 
 }  // namespace sinew::model

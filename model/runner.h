@@ -27,13 +27,15 @@ namespace sinew::model {
 template <typename T>
 class Runner {
  public:
+  using W = kernels::Wide<T>;
+
   // credits: PipeFacts::credits of the schedule's proof.
   Runner(const sched::PipeSchedule& schedule, int credits, Stage<T>& stage, Parallel& parallel,
          Memory& memory);
 
   // Runs a whole step over the schedule's microbatches. losses: [microbatches], summed losses of
   // each, written on the last stage's rank only. loss_scale as in Stage::forward.
-  void train(std::span<const Microbatch> microbatches, T loss_scale, std::span<double> losses);
+  void train(std::span<const Microbatch> microbatches, W loss_scale, std::span<double> losses);
   // Forward only, one microbatch after the other, for any number of them.
   void evaluate(std::span<const Microbatch> microbatches, std::span<double> losses);
 
@@ -51,9 +53,9 @@ class Runner {
     int slot;
   };
 
-  void run(const sched::PipeAction& action, std::span<const Microbatch> microbatches, T loss_scale,
+  void run(const sched::PipeAction& action, std::span<const Microbatch> microbatches, W loss_scale,
            std::span<double> losses);
-  void forward(const sched::PipeAction& action, const Microbatch& microbatch, T loss_scale,
+  void forward(const sched::PipeAction& action, const Microbatch& microbatch, W loss_scale,
                std::span<double> losses);
   void backward(const sched::PipeAction& action, const Microbatch& microbatch);
   void weight(const sched::PipeAction& action, const Microbatch& microbatch);

@@ -78,10 +78,10 @@ void Stage<T>::allocate_ends(Memory& memory) {
   const std::int64_t own = block_shape_.own_rows();
   vocabulary_slice_ = parameter(names_.head).slice;
   norm_ = memory.workspace.allocate<T>(boundary_count());
-  if (!block_shape_.llama) mean_ = memory.workspace.allocate<T>(own);
-  rstd_ = memory.workspace.allocate<T>(own);
+  if (!block_shape_.llama) mean_ = memory.workspace.allocate<W>(own);
+  rstd_ = memory.workspace.allocate<W>(own);
   logits_ = memory.workspace.allocate<T>(rows * logit_columns());
-  row_stats_ = memory.workspace.allocate<T>(4 * rows);
+  row_stats_ = memory.workspace.allocate<W>(4 * rows);
   d_norm_ = memory.workspace.allocate<T>(boundary_count());
   d_output_ = memory.workspace.allocate<T>(boundary_count());
 }
@@ -109,11 +109,12 @@ void Stage<T>::prepare_positions(Memory& memory) {
   }
   if (block_shape_.llama) {
     const std::int64_t count = time * block_shape_.head_dim / 2;
-    cosine_ = memory.workspace.allocate<T>(count);
-    sine_ = memory.workspace.allocate<T>(count);
-    kernels::rope_table<T>(positions, block_shape_.head_dim, config_.rope_theta, cosine_, sine_);
+    cosine_ = memory.workspace.allocate<W>(count);
+    sine_ = memory.workspace.allocate<W>(count);
+    kernels::rope_table<W>(positions, block_shape_.head_dim, config_.rope_theta, cosine_, sine_);
   } else if (has_embedding() && options_.context != nullptr) {
     positions_ = memory.workspace.allocate<T>(time * config_.channels);
+    d_positions_ = memory.workspace.allocate<W>(time * config_.channels);
   }
 }
 
@@ -195,8 +196,8 @@ BlockWeights<const T> Stage<T>::block_weights(std::size_t chunk, std::size_t lay
 }
 
 template <typename T>
-BlockWeights<T> Stage<T>::block_gradients(std::size_t unit) {
-  return BlockWeights<T>::at(units_.gradient(unit), flat().parameters, flat().units[unit].first,
+BlockWeights<kernels::Wide<T>> Stage<T>::block_gradients(std::size_t unit) {
+  return BlockWeights<W>::at(units_.gradient(unit), flat().parameters, flat().units[unit].first,
                              config_.family);
 }
 
@@ -237,7 +238,7 @@ BlockContext<T> Stage<T>::context_of(const Slot& slot, std::size_t layer,
 }
 
 template <typename T>
-double Stage<T>::forward(int slot_index, const Microbatch& microbatch, T loss_scale, Mode mode) {
+double Stage<T>::forward(int slot_index, const Microbatch& microbatch, W loss_scale, Mode mode) {
   Slot& slot = at(slot_index);
   const StageShape& shape = parts_.stages[slot.chunk];
   const DropoutMask mask = mask_of(microbatch, mode);
@@ -296,7 +297,7 @@ void Stage<T>::embed(const Slot& slot, const Microbatch& microbatch, const Dropo
 }
 
 template <typename T>
-double Stage<T>::head(Slot& slot, const Microbatch& microbatch, T loss_scale, Mode mode) {
+double Stage<T>::head(Slot& slot, const Microbatch& microbatch, W loss_scale, Mode mode) {
   const std::size_t norm_unit = unit_of(names_.norm_weight);
   const std::size_t table_unit = unit_of(names_.head);
   const T* norm = units_.use(norm_unit);
@@ -340,10 +341,10 @@ const T* Stage<T>::head_forward(const Slot& slot, const T* norm, const T* table)
 template <typename T>
 double Stage<T>::loss_of(const Microbatch& microbatch) {
   const std::int64_t rows = block_shape_.rows();
-  T* row_max = row_stats_;
-  T* sum_exp = row_stats_ + rows;
-  T* target_logit = sum_exp + rows;
-  T* loss = target_logit + rows;
+  W* row_max = row_stats_;
+  W* sum_exp = row_stats_ + rows;
+  W* target_logit = sum_exp + rows;
+  W* loss = target_logit + rows;
   const kernels::CrossEntropyShape entropy = entropy_shape();
   kernels::cross_entropy_max<T>(entropy, logits_, row_max, threads_);
   max_over(tensor_, row_max, rows);
@@ -351,14 +352,14 @@ double Stage<T>::loss_of(const Microbatch& microbatch) {
                                  target_logit, threads_);
   sum_over(tensor_, sum_exp, rows);
   sum_over(tensor_, target_logit, rows);
-  kernels::cross_entropy_loss<T>(rows, microbatch.targets, sum_exp, target_logit, loss);
+  kernels::cross_entropy_loss<W>(rows, microbatch.targets, sum_exp, target_logit, loss);
   double total = 0;
   for (std::int64_t i = 0; i < rows; ++i) total += static_cast<double>(loss[i]);
   return total;
 }
 
 template <typename T>
-void Stage<T>::head_backward(Slot& slot, const Microbatch& microbatch, T loss_scale, const T* norm,
+void Stage<T>::head_backward(Slot& slot, const Microbatch& microbatch, W loss_scale, const T* norm,
                              const T* table, const T* normed) {
   const std::int64_t rows = block_shape_.rows();
   const std::int64_t c = block_shape_.channels;
@@ -366,8 +367,8 @@ void Stage<T>::head_backward(Slot& slot, const Microbatch& microbatch, T loss_sc
   kernels::cross_entropy_backward<T>(entropy_shape(), logits_, microbatch.targets, row_stats_,
                                      row_stats_ + rows, loss_scale, threads_);
   const std::size_t table_unit = unit_of(names_.head);
-  T* d_table = config_.tied ? units_.head_gradient(table_unit) : units_.gradient(table_unit);
-  T* d_norm = units_.gradient(unit_of(names_.norm_weight));
+  W* d_table = config_.tied ? units_.head_gradient(table_unit) : units_.gradient(table_unit);
+  W* d_norm = units_.gradient(unit_of(names_.norm_weight));
   linear_backward_weight<T>(shape, normed, logits_, d_table, threads_);
   T* parts = block_shape_.sequence_parallel ? scratch_.whole : d_norm_;
   linear_backward_input<T>(shape, logits_, table, parts, threads_);
@@ -407,7 +408,7 @@ void Stage<T>::block_backward(Slot& slot, std::size_t layer, const Microbatch& m
   const std::size_t unit = unit_of(slot.chunk, layer);
   const BlockWeights<const T> w = use_block(unit);
   prefetch_after(slot, layer, false);
-  const BlockWeights<T> d_w = block_gradients(unit);
+  const BlockWeights<W> d_w = block_gradients(unit);
   const BlockContext<T> context = context_of(slot, layer, mask);
   const T* d_out = output_gradient(slot, layer);
   BlockSaved<T> saved = slot.blocks[layer];
@@ -460,14 +461,14 @@ void Stage<T>::embedding_backward(const Slot& slot, const Microbatch& microbatch
     d = scratch_.whole;
   }
   const bool has_positions = names_.positions != nullptr;
-  T* d_table = units_.gradient(unit_of(names_.table));
-  T* d_positions = has_positions ? units_.gradient(unit_of(names_.positions)) : nullptr;
-  if (positions_ != nullptr) std::fill_n(positions_, block_shape_.time * c, T{0});
+  W* d_table = units_.gradient(unit_of(names_.table));
+  W* d_positions = has_positions ? units_.gradient(unit_of(names_.positions)) : nullptr;
+  if (d_positions_ != nullptr) std::fill_n(d_positions_, block_shape_.time * c, W{0});
   kernels::embedding_backward<T>(embedding_shape(), microbatch.tokens, d, d_table,
-                                 positions_ != nullptr ? positions_ : d_positions, threads_);
-  if (positions_ != nullptr) {
+                                 d_positions_ != nullptr ? d_positions_ : d_positions, threads_);
+  if (d_positions_ != nullptr) {
     for_each_position([&](std::int64_t local, std::int64_t global) {
-      kernels::add<T>(d_positions + global * c, positions_ + local * c, c, {});
+      kernels::add<W>(d_positions + global * c, d_positions_ + local * c, c, {});
     });
   }
   units_.gradient_done(unit_of(names_.table), microbatch.last);
@@ -486,5 +487,6 @@ std::uint64_t Stage<T>::tied_fingerprint() const {
 
 template class Stage<float>;
 template class Stage<double>;
+template class Stage<bf16>;
 
 }  // namespace sinew::model

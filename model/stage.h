@@ -2,7 +2,8 @@
 // stage and the final norm, the tied head and the loss on the last.
 //
 // Never does: decide what runs when (runner.h does), communicate along the pipeline or over data
-// parallelism. Threads: one rank, one thread. T is float or double.
+// parallelism. Threads: one rank, one thread. T is float, double or bf16; statistics, losses and
+// gradients of weights are Wide<T>.
 //
 // Terms: a chunk is one of the rank's stages, counted from 0 in model order. A slot holds what one
 // microbatch in flight on one chunk has saved for its backward pass; slots share the layers'
@@ -26,8 +27,6 @@
 
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
-
-#include "kernels/cross_entropy.h"
 #include "model/arena.h"
 #include "model/block.h"
 #include "model/config.h"
@@ -81,6 +80,8 @@ struct StageParts {
 template <typename T>
 class Stage {
  public:
+  using W = kernels::Wide<T>;
+
   Stage(const Config& config, StageParts parts, TensorRank tensor_rank, comm::Communicator* tensor,
         BatchShape batch, const Sharding& sharding, kernels::Threads threads, Memory& memory,
         const StageOptions& options = {});
@@ -98,8 +99,8 @@ class Stage {
   // As units() holds them.
   [[nodiscard]] T* weights() { return units_.weights(); }
   [[nodiscard]] const T* weights() const { return units_.weights(); }
-  [[nodiscard]] T* gradients() { return units_.gradients(); }
-  [[nodiscard]] const T* gradients() const { return units_.gradients(); }
+  [[nodiscard]] W* gradients() { return units_.gradients(); }
+  [[nodiscard]] const W* gradients() const { return units_.gradients(); }
   // Of the flat layout, padding included.
   [[nodiscard]] std::int64_t count() const { return flat().count; }
   [[nodiscard]] std::size_t chunks() const { return parts_.stages.size(); }
@@ -126,7 +127,7 @@ class Stage {
   // From input to output; on the first stage from the tokens. On the last stage returns the sum of
   // the microbatch's losses and, when training, leaves the gradient of the last layer's output in
   // output(), scaled by loss_scale (one over the number of targets of the whole batch).
-  double forward(int slot, const Microbatch& microbatch, T loss_scale, Mode mode);
+  double forward(int slot, const Microbatch& microbatch, W loss_scale, Mode mode);
   // From the gradient of the output, in output(), to that of the input, in input(). Gradients of
   // weights are accumulated: all of them, or all that backward_weights() will not.
   enum class Weights : std::uint8_t { kNow, kLater };
@@ -161,7 +162,7 @@ class Stage {
   [[nodiscard]] const Parameter& parameter(const char* name) const;
   [[nodiscard]] std::size_t unit_of(const char* name) const { return unit_of(parameter(name)); }
   [[nodiscard]] BlockWeights<const T> use_block(std::size_t unit);
-  [[nodiscard]] BlockWeights<T> block_gradients(std::size_t unit);
+  [[nodiscard]] BlockWeights<W> block_gradients(std::size_t unit);
   void allocate_layers(Memory& memory);
   void allocate_ends(Memory& memory);
   void prepare_positions(Memory& memory);
@@ -170,13 +171,13 @@ class Stage {
                                            const DropoutMask& mask) const;
   [[nodiscard]] kernels::EmbeddingShape embedding_shape() const;
   void embed(const Slot& slot, const Microbatch& microbatch, const DropoutMask& mask);
-  double head(Slot& slot, const Microbatch& microbatch, T loss_scale, Mode mode);
+  double head(Slot& slot, const Microbatch& microbatch, W loss_scale, Mode mode);
   // norm: weight, then the bias that GPT-2 has. The normed rows, all of them, which the logits are
   // made of.
   [[nodiscard]] NormWeights<const T> final_norm(const T* norm) const;
   const T* head_forward(const Slot& slot, const T* norm, const T* table);
   double loss_of(const Microbatch& microbatch);
-  void head_backward(Slot& slot, const Microbatch& microbatch, T loss_scale, const T* norm,
+  void head_backward(Slot& slot, const Microbatch& microbatch, W loss_scale, const T* norm,
                      const T* table, const T* normed);
   [[nodiscard]] kernels::CrossEntropyShape entropy_shape() const;
   // Calls body(local position, position in the sequence).
@@ -217,18 +218,19 @@ class Stage {
   std::unique_ptr<Attention<T>> attention_;
   std::int64_t step_ = 0;
   std::vector<GlobalRows> own_rows_;  // of a microbatch that begins with sequence 0
-  T* cosine_ = nullptr;               // Llama: [positions of this rank, head_dim / 2]
-  T* sine_ = nullptr;
-  T* positions_ = nullptr;  // GPT-2 under context parallelism: rows of the position table, then of
-                            // their gradients
+  W* cosine_ = nullptr;               // Llama: [positions of this rank, head_dim / 2]
+  W* sine_ = nullptr;
+  // GPT-2 under context parallelism: this rank's rows of the position table and their gradients.
+  T* positions_ = nullptr;
+  W* d_positions_ = nullptr;
 
   // Last stage only.
   Slice vocabulary_slice_;
   T* norm_ = nullptr;  // final norm's output
-  T* mean_ = nullptr;
-  T* rstd_ = nullptr;
+  W* mean_ = nullptr;
+  W* rstd_ = nullptr;
   T* logits_ = nullptr;
-  T* row_stats_ = nullptr;  // [4, rows]: max, sum of exponentials, target logit, loss
+  W* row_stats_ = nullptr;  // [4, rows]: max, sum of exponentials, target logit, loss
   T* d_norm_ = nullptr;
   T* d_output_ = nullptr;
 };

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "kernels/element.h"
 #include "sched/base/check.h"
 
 namespace sinew::model {
@@ -13,11 +14,8 @@ void convert(const std::byte* source, std::int64_t count, T* target) {
   for (std::int64_t i = 0; i < count; ++i) {
     Source value;
     std::memcpy(&value, source + static_cast<std::size_t>(i) * sizeof(Source), sizeof(Source));
-    if constexpr (std::is_same_v<Source, bf16> || std::is_same_v<Source, f16>) {
-      target[i] = static_cast<T>(to_float(value));
-    } else {
-      target[i] = static_cast<T>(value);
-    }
+    using Wide = kernels::Wide<T>;
+    target[i] = kernels::narrow<T>(static_cast<Wide>(kernels::widen(value)));
   }
 }
 
@@ -47,6 +45,7 @@ void read_elements(const Tensor& tensor, std::int64_t begin, std::int64_t count,
 }
 
 template void read_elements<float>(const Tensor&, std::int64_t, std::int64_t, float*);
+template void read_elements<bf16>(const Tensor&, std::int64_t, std::int64_t, bf16*);
 template void read_elements<double>(const Tensor&, std::int64_t, std::int64_t, double*);
 
 std::uint64_t fingerprint(const void* data, std::size_t element_bytes, std::int64_t begin,

@@ -20,7 +20,8 @@ struct Tensor {
 };
 
 // target[i] = element begin + i, for begin + count <= tensor.count(); any float type becomes float
-// or double, rounded once where it is narrower. The tensor's dtype must be a float.
+// or double, rounded once where it is narrower, or bf16, rounded from float. The tensor's dtype
+// must be a float.
 template <typename T>
 void read_elements(const Tensor& tensor, std::int64_t begin, std::int64_t count, T* target);
 

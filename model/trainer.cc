@@ -82,9 +82,9 @@ class TrainerOf final : public Trainer {
     if (!o.resume.empty()) {
       resume(o.resume);
     } else if (!o.init.empty()) {
-      agree(world, [&] { load_weights(o.init, stage_); });
+      agree(world, [&] { load_weights(o.init, stage_, optimizer_); });
     } else {
-      initialize_weights(o.seed, stage_, threads_);
+      initialize_weights(o.seed, stage_, optimizer_, threads_);
     }
   }
 
@@ -237,7 +237,8 @@ StepMetrics TrainerOf<T>::run_step(std::vector<std::int32_t> tokens,
   stage_.set_step(step_);
   traffic_.add_counters(parallel_, -1);
   const std::int64_t count = count_targets(targets);
-  const auto scale = static_cast<T>(count > 0 ? 1.0 / static_cast<double>(count) : 0.0);
+  const auto scale =
+      static_cast<kernels::Wide<T>>(count > 0 ? 1.0 / static_cast<double>(count) : 0.0);
   const std::vector<Microbatch> list = microbatches(tokens, targets);
   std::vector<double> losses(list.size(), 0.0);
   stage_.zero_gradients();
@@ -388,6 +389,7 @@ Summary TrainerOf<T>::summary() {
 
 std::unique_ptr<Trainer> Trainer::create(const TrainPlan& plan, comm::Communicator& world) {
   if (plan.options.dtype == "f64") return std::make_unique<TrainerOf<double>>(plan, world);
+  if (plan.options.dtype == "bf16") return std::make_unique<TrainerOf<bf16>>(plan, world);
   return std::make_unique<TrainerOf<float>>(plan, world);
 }
 

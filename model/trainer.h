@@ -43,7 +43,7 @@ struct TrainOptions {
   std::int64_t microbatches = 0;  // per data-parallel replica; 0: chosen
   std::int64_t seq = 0;           // 0: the model's max_time
   std::int64_t steps = 100;
-  std::string dtype = "f32";
+  std::string dtype = "f32";  // f32, f64, or bf16: weights and activations, f32 everywhere else
   double lr = 1e-3;
   double min_lr = -1;  // negative: a tenth of lr
   std::int64_t warmup = 0;
@@ -128,7 +128,7 @@ class Trainer {
   [[nodiscard]] virtual Summary summary() = 0;
 
   // Logical tensors as f64, whole on every rank; for comparisons between layouts and with other
-  // programs.
+  // programs. Of bf16 weights the masters.
   using Tensors = std::map<std::string, std::vector<double>>;
   [[nodiscard]] virtual Tensors gather_weights() = 0;
   [[nodiscard]] virtual Tensors gather_gradients() = 0;  // of the last step, before clipping

@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 #include <vector>
 
+#include "kernels/convert.h"
 #include "model/attention.h"
 #include "model/parallel.h"
 #include "sched/base/check.h"
@@ -21,6 +24,8 @@ void copy_columns(const T* source, std::int64_t source_width, T* target, std::in
 // this rank's heads.
 template <typename T>
 class UlyssesAttention final : public Attention<T> {
+  using W = kernels::Wide<T>;
+
  public:
   UlyssesAttention(const kernels::AttentionShape& shape, comm::Communicator& context,
                    Arena& workspace)
@@ -31,16 +36,17 @@ class UlyssesAttention final : public Attention<T> {
     whole_.heads /= ranks_;
     whole_.kv_heads /= ranks_;
     const std::int64_t widest = std::max((whole_.heads + 2 * whole_.kv_heads) * shape.head_dim,
-                                         whole_.heads * (shape.head_dim + 1));
+                                         whole_.heads * (shape.head_dim + kSumWidth));
     sent_ = workspace.allocate<T>(rows() * widest * ranks_);
     arrived_ = workspace.allocate<T>(rows() * widest * ranks_);
     heads_whole_ = workspace.allocate<T>(rows() * shape.heads * shape.head_dim);
-    d_qkv_whole_ = workspace.allocate<T>(rows() * qkv_width(shape));
-    row_dot_ = workspace.allocate<T>(rows() * shape.heads);
-    row_dot_whole_ = workspace.allocate<T>(rows() * shape.heads);
+    d_qkv_whole_ = workspace.allocate<W>(rows() * qkv_width(shape));
+    if constexpr (!kWide) d_qkv_narrow_ = workspace.allocate<T>(rows() * qkv_width(shape));
+    row_dot_ = workspace.allocate<W>(rows() * shape.heads);
+    row_dot_whole_ = workspace.allocate<W>(rows() * shape.heads);
   }
 
-  void forward(T* qkv, T* attention, T* lse, kernels::Threads threads) override {
+  void forward(T* qkv, T* attention, W* lse, kernels::Threads threads) override {
     pack_qkv(qkv);
     exchange(qkv_width(whole_));
     unpack_whole(arrived_, qkv, qkv_width(whole_));
@@ -55,21 +61,35 @@ class UlyssesAttention final : public Attention<T> {
                       head_width(whole_));
   }
 
-  void backward(const T* qkv, const T* attention, const T* lse, const T* d_attention, T* d_qkv,
+  void backward(const T* qkv, const T* attention, const W* lse, const T* d_attention, T* d_qkv,
                 kernels::Threads threads) override {
     send_gradients(attention, d_attention, threads);
-    std::fill_n(d_qkv_whole_, rows() * qkv_width(shape_), T{0});
+    std::fill_n(d_qkv_whole_, rows() * qkv_width(shape_), W{0});
     const T* d_heads = heads_whole_;
     kernels::attention_backward_partial<T>(whole_, {.time = whole_.time, .diagonal = 0},
                                            queries(qkv), keys(qkv), values(qkv), lse,
                                            row_dot_whole_, heads(d_heads), queries(d_qkv_whole_),
                                            keys(d_qkv_whole_), values(d_qkv_whole_), threads);
-    pack_whole(d_qkv_whole_, qkv_width(whole_));
+    pack_whole(narrowed_gradients(threads), qkv_width(whole_));
     exchange(qkv_width(whole_));
     for (int peer = 0; peer < ranks_; ++peer) unpack_qkv(peer, d_qkv);
   }
 
  private:
+  static constexpr bool kWide = std::is_same_v<T, W>;
+  // Elements of T that a row sum fills in a message.
+  static constexpr std::int64_t kSumWidth = sizeof(W) / sizeof(T);
+
+  const T* narrowed_gradients(kernels::Threads threads) const {
+    if constexpr (kWide) {
+      return d_qkv_whole_;
+    } else {
+      kernels::convert(static_cast<const W*>(d_qkv_whole_), d_qkv_narrow_,
+                       rows() * qkv_width(shape_), threads);
+      return d_qkv_narrow_;
+    }
+  }
+
   static std::int64_t qkv_width(const kernels::AttentionShape& s) {
     return (s.heads + 2 * s.kv_heads) * s.head_dim;
   }
@@ -149,14 +169,15 @@ class UlyssesAttention final : public Attention<T> {
     const std::int64_t width = head_width(shape_);
     kernels::attention_row_dot<T>(shape_, {attention, shape_.time * width, width},
                                   {d_attention, shape_.time * width, width}, row_dot_, threads);
-    const std::int64_t sent = head_width(whole_) + whole_.heads;
+    const std::int64_t sent = head_width(whole_) + whole_.heads * kSumWidth;
     for (int peer = 0; peer < ranks_; ++peer) {
       T* target = block(sent_, peer, sent);
       copy_columns<T>(d_attention + peer * head_width(whole_), width, target, sent, rows(),
                       head_width(whole_));
       for_each_row_sum(peer * whole_.heads, shape_,
                        [&](std::int64_t row, std::int64_t head, std::int64_t at) {
-                         target[row * sent + head_width(whole_) + head] = row_dot_[at];
+                         std::memcpy(target + row * sent + head_width(whole_) + head * kSumWidth,
+                                     row_dot_ + at, sizeof(W));
                        });
     }
     exchange(sent);
@@ -169,8 +190,10 @@ class UlyssesAttention final : public Attention<T> {
                         head_width(whole_), shape_.time, head_width(whole_));
         for (std::int64_t t = 0; t < shape_.time; ++t) {
           for (std::int64_t head = 0; head < whole_.heads; ++head) {
-            row_dot_whole_[(b * whole_.heads + head) * whole_.time + position + t] =
-                source[(b * shape_.time + t) * sent + head_width(whole_) + head];
+            std::memcpy(
+                row_dot_whole_ + (b * whole_.heads + head) * whole_.time + position + t,
+                source + (b * shape_.time + t) * sent + head_width(whole_) + head * kSumWidth,
+                sizeof(W));
           }
         }
       }
@@ -213,9 +236,10 @@ class UlyssesAttention final : public Attention<T> {
   T* sent_ = nullptr;
   T* arrived_ = nullptr;
   T* heads_whole_ = nullptr;  // attention's output, then its gradient
-  T* d_qkv_whole_ = nullptr;
-  T* row_dot_ = nullptr;        // [B, H, T / c]
-  T* row_dot_whole_ = nullptr;  // [B, H / c, T]
+  W* d_qkv_whole_ = nullptr;
+  T* d_qkv_narrow_ = nullptr;   // null where it is the same
+  W* row_dot_ = nullptr;        // [B, H, T / c]
+  W* row_dot_whole_ = nullptr;  // [B, H / c, T]
 };
 
 }  // namespace
@@ -228,6 +252,8 @@ std::unique_ptr<Attention<T>> make_ulysses_attention(const kernels::AttentionSha
 }
 
 template std::unique_ptr<Attention<float>> make_ulysses_attention<float>(
+    const kernels::AttentionShape&, comm::Communicator&, Arena&);
+template std::unique_ptr<Attention<bf16>> make_ulysses_attention<bf16>(
     const kernels::AttentionShape&, comm::Communicator&, Arena&);
 template std::unique_ptr<Attention<double>> make_ulysses_attention<double>(
     const kernels::AttentionShape&, comm::Communicator&, Arena&);

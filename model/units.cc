@@ -65,16 +65,16 @@ Units<T>::Units(FlatLayout flat, const Sharding& sharding, kernels::Threads thre
   }
   weights_ = weights.allocate<T>(sharding.cuts_weights() ? flat_.count / pieces : flat_.count);
   gradients_ =
-      gradients.allocate<T>(sharding.cuts_gradients() ? flat_.count / pieces : flat_.count);
+      gradients.allocate<W>(sharding.cuts_gradients() ? flat_.count / pieces : flat_.count);
   const std::int64_t largest = largest_unit(flat_);
   for (std::size_t i = 0; i < kBuffers; ++i) {
     if (sharding.cuts_weights()) gathered_.push_back({.data = working.allocate<T>(largest)});
-    if (sharding.cuts_gradients()) working_.push_back({.data = working.allocate<T>(largest)});
+    if (sharding.cuts_gradients()) working_.push_back({.data = working.allocate<W>(largest)});
   }
   if (has_first_copy && has_head) {
     const Unit& table = flat_.units.front();
     head_share_ =
-        working.allocate<T>(sharding.cuts_gradients() ? table.count / pieces : table.count);
+        working.allocate<W>(sharding.cuts_gradients() ? table.count / pieces : table.count);
   }
   started_.resize(flat_.units.size());
   bad_.resize(flat_.parameters.size());
@@ -83,14 +83,14 @@ Units<T>::Units(FlatLayout flat, const Sharding& sharding, kernels::Threads thre
 // ---- weights
 
 template <typename T>
-typename Units<T>::Buffer* Units<T>::find_gathered(std::size_t unit) {
+typename Units<T>::template Buffer<T>* Units<T>::find_gathered(std::size_t unit) {
   const auto found = std::find_if(gathered_.begin(), gathered_.end(),
-                                  [&](const Buffer& buffer) { return buffer.unit == unit; });
+                                  [&](const auto& buffer) { return buffer.unit == unit; });
   return found == gathered_.end() ? nullptr : &*found;
 }
 
 template <typename T>
-void Units<T>::gather(Buffer& buffer, std::size_t unit) {
+void Units<T>::gather(Buffer<T>& buffer, std::size_t unit) {
   CHECK(!buffer.request.pending());
   buffer.unit = unit;
   buffer.request = sharding_.data->start_all_gather(weights_ + owned_[unit].weight_begin,
@@ -100,7 +100,7 @@ void Units<T>::gather(Buffer& buffer, std::size_t unit) {
 template <typename T>
 const T* Units<T>::use(std::size_t unit) {
   if (!sharding_.cuts_weights()) return weights_ + flat_.units[unit].begin;
-  Buffer* buffer = find_gathered(unit);
+  Buffer<T>* buffer = find_gathered(unit);
   if (buffer == nullptr) {
     buffer = find_gathered(kNone);
     CHECK(buffer != nullptr);
@@ -115,7 +115,7 @@ const T* Units<T>::use(std::size_t unit) {
 template <typename T>
 void Units<T>::prefetch(std::size_t unit) {
   if (!sharding_.cuts_weights() || find_gathered(unit) != nullptr) return;
-  Buffer* buffer = find_gathered(kNone);
+  Buffer<T>* buffer = find_gathered(kNone);
   if (buffer != nullptr) gather(*buffer, unit);
 }
 
@@ -123,7 +123,7 @@ void Units<T>::prefetch(std::size_t unit) {
 template <typename T>
 void Units<T>::release(std::size_t unit) {
   if (!sharding_.cuts_weights()) return;
-  Buffer* buffer = find_gathered(unit);
+  Buffer<T>* buffer = find_gathered(unit);
   CHECK(buffer != nullptr && buffer->busy);
   buffer->busy = false;
   buffer->unit = kNone;
@@ -145,20 +145,20 @@ template <typename T>
 void Units<T>::zero_gradients() {
   CHECK(reductions_.empty() && scattering_.empty());
   const std::int64_t pieces = sharding_.cuts_gradients() ? sharding_.ranks() : 1;
-  std::fill_n(gradients_, flat_.count / pieces, T{0});
-  if (head_share_ != nullptr) std::fill_n(head_share_, flat_.units.front().count / pieces, T{0});
+  std::fill_n(gradients_, flat_.count / pieces, W{0});
+  if (head_share_ != nullptr) std::fill_n(head_share_, flat_.units.front().count / pieces, W{0});
   started_.assign(started_.size(), false);
   bad_.assign(bad_.size(), false);
 }
 
 template <typename T>
-T* Units<T>::gradient(std::size_t unit) {
+typename Units<T>::W* Units<T>::gradient(std::size_t unit) {
   if (!sharding_.cuts_gradients()) return gradients_ + flat_.units[unit].begin;
   return gradient_buffer(unit, false).data;
 }
 
 template <typename T>
-T* Units<T>::head_gradient(std::size_t unit) {
+typename Units<T>::W* Units<T>::head_gradient(std::size_t unit) {
   if (head_share_ == nullptr) return gradient(unit);
   return sharding_.cuts_gradients() ? gradient_buffer(unit, true).data : head_share_;
 }
@@ -179,11 +179,12 @@ void Units<T>::head_gradient_done(std::size_t unit) {
 
 // The one that this microbatch adds to, from zeros.
 template <typename T>
-typename Units<T>::Buffer& Units<T>::gradient_buffer(std::size_t unit, bool head) {
-  for (Buffer& buffer : working_) {
+typename Units<T>::template Buffer<kernels::Wide<T>>& Units<T>::gradient_buffer(std::size_t unit,
+                                                                                bool head) {
+  for (Buffer<W>& buffer : working_) {
     if (buffer.unit == unit && buffer.head == head && !buffer.busy) return buffer;
   }
-  const auto is_free = [](const Buffer& buffer) { return buffer.unit == kNone; };
+  const auto is_free = [](const Buffer<W>& buffer) { return buffer.unit == kNone; };
   auto free = std::find_if(working_.begin(), working_.end(), is_free);
   if (free == working_.end()) {
     collect_oldest();
@@ -191,17 +192,17 @@ typename Units<T>::Buffer& Units<T>::gradient_buffer(std::size_t unit, bool head
   }
   free->unit = unit;
   free->head = head;
-  std::fill_n(free->data, flat_.units[unit].count, T{0});
+  std::fill_n(free->data, flat_.units[unit].count, W{0});
   return *free;
 }
 
 template <typename T>
-void Units<T>::scatter(Buffer& buffer) {
+void Units<T>::scatter(Buffer<W>& buffer) {
   note_bad(buffer.unit, buffer.data);
   const std::int64_t share = owned_[buffer.unit].count;
   buffer.busy = true;
   buffer.request = sharding_.data->start_reduce_scatter(
-      buffer.data, buffer.data + sharding_.rank() * share, share, dtype_of_v<T>, ReduceOp::kSum,
+      buffer.data, buffer.data + sharding_.rank() * share, share, dtype_of_v<W>, ReduceOp::kSum,
       {.algorithm = "direct"});
   scattering_.push_back(static_cast<std::size_t>(&buffer - working_.data()));
 }
@@ -210,12 +211,12 @@ void Units<T>::scatter(Buffer& buffer) {
 template <typename T>
 void Units<T>::collect_oldest() {
   CHECK(!scattering_.empty());
-  Buffer& buffer = working_[scattering_.front()];
+  Buffer<W>& buffer = working_[scattering_.front()];
   scattering_.pop_front();
   wait_if_pending(buffer.request);
   const Piece& piece = owned_[buffer.unit];
-  T* target = buffer.head ? head_share_ : gradients_ + piece.gradient_begin;
-  kernels::add(target, static_cast<const T*>(buffer.data + sharding_.rank() * piece.count),
+  W* target = buffer.head ? head_share_ : gradients_ + piece.gradient_begin;
+  kernels::add(target, static_cast<const W*>(buffer.data + sharding_.rank() * piece.count),
                piece.count, threads_);
   buffer.unit = kNone;
   buffer.busy = false;
@@ -225,16 +226,16 @@ template <typename T>
 void Units<T>::start_reduction(std::size_t unit) {
   started_[unit] = true;
   const Unit& u = flat_.units[unit];
-  T* data = gradients_ + u.begin;
+  W* data = gradients_ + u.begin;
   note_bad(unit, data);
   if (sharding_.data == nullptr) return;
   if (sharding_.zero == sched::Zero::kNone) {
     reductions_.push_back(sharding_.data->start_all_reduce(
-        data, data, u.count, dtype_of_v<T>, ReduceOp::kSum,
-        {.algorithm = sum_algorithm(u.count * static_cast<std::int64_t>(sizeof(T)))}));
+        data, data, u.count, dtype_of_v<W>, ReduceOp::kSum,
+        {.algorithm = sum_algorithm(u.count * static_cast<std::int64_t>(sizeof(W)))}));
   } else {
     reductions_.push_back(sharding_.data->start_reduce_scatter(
-        data, gradients_ + owned_[unit].gradient_begin, owned_[unit].count, dtype_of_v<T>,
+        data, gradients_ + owned_[unit].gradient_begin, owned_[unit].count, dtype_of_v<W>,
         ReduceOp::kSum, {.algorithm = "direct"}));
   }
 }
@@ -245,11 +246,11 @@ void Units<T>::finish(comm::Communicator* tie) {
   const bool cuts = sharding_.cuts_gradients();
   for (std::size_t i = 0; i < flat_.units.size(); ++i) {
     if (!is_tied(i)) continue;
-    T* gradients = gradients_ + (cuts ? owned_[i].gradient_begin : flat_.units[i].begin);
+    W* gradients = gradients_ + (cuts ? owned_[i].gradient_begin : flat_.units[i].begin);
     const std::int64_t count =
         cuts ? owned_[i].count : flat_.parameters[flat_.units[i].first].slice.local_count();
     if (head_share_ != nullptr)
-      kernels::add(gradients, static_cast<const T*>(head_share_), count, threads_);
+      kernels::add(gradients, static_cast<const W*>(head_share_), count, threads_);
     sum_over(tie, gradients, count);
   }
   if (cuts) return;
@@ -268,13 +269,13 @@ void Units<T>::progress() {
   for (const std::size_t i : scattering_) {
     if (working_[i].request.pending() && !working_[i].request.test()) return;
   }
-  for (Buffer& buffer : gathered_) {
+  for (Buffer<T>& buffer : gathered_) {
     if (buffer.request.pending()) static_cast<void>(buffer.request.test());
   }
 }
 
 template <typename T>
-void Units<T>::note_bad(std::size_t unit, const T* gradients) {
+void Units<T>::note_bad(std::size_t unit, const W* gradients) {
   const Unit& u = flat_.units[unit];
   for (std::size_t i = u.first; i < flat_.parameters.size(); ++i) {
     const Parameter& p = flat_.parameters[i];
@@ -292,5 +293,6 @@ bool Units<T>::is_tied(std::size_t unit) const {
 
 template class Units<float>;
 template class Units<double>;
+template class Units<bf16>;
 
 }  // namespace sinew::model

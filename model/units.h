@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "kernels/element.h"
 #include "kernels/threads.h"
 #include "model/arena.h"
 #include "model/layout.h"
@@ -63,9 +64,12 @@ struct Piece {
   [[nodiscard]] Piece within(std::int64_t begin, std::int64_t end) const;
 };
 
+// T is float, double or bf16; gradients are Wide<T>.
 template <typename T>
 class Units {
  public:
+  using W = kernels::Wide<T>;
+
   // flat: made for sharding.multiple().
   Units(FlatLayout flat, const Sharding& sharding, kernels::Threads threads, Arena& weights,
         Arena& gradients, Arena& working);
@@ -74,8 +78,8 @@ class Units {
   // Held between steps: whole, or cut over data parallelism.
   [[nodiscard]] T* weights() { return weights_; }
   [[nodiscard]] const T* weights() const { return weights_; }
-  [[nodiscard]] T* gradients() { return gradients_; }
-  [[nodiscard]] const T* gradients() const { return gradients_; }
+  [[nodiscard]] W* gradients() { return gradients_; }
+  [[nodiscard]] const W* gradients() const { return gradients_; }
   // Of each unit what this rank updates; what weights() holds.
   [[nodiscard]] const std::vector<Piece>& owned() const { return owned_; }
   [[nodiscard]] const std::vector<Piece>& held() const { return held_; }
@@ -91,12 +95,12 @@ class Units {
   // A step begins: no gradients yet.
   void zero_gradients();
   // Where a microbatch's gradients of the unit are added to: the whole unit's.
-  [[nodiscard]] T* gradient(std::size_t unit);
+  [[nodiscard]] W* gradient(std::size_t unit);
   // A microbatch has added all it has; `last`: of the step.
   void gradient_done(std::size_t unit, bool last);
   // The head's share of the tied table (the unit's index is taken for its size) where the
   // embedding's is on this rank, too.
-  [[nodiscard]] T* head_gradient(std::size_t unit);
+  [[nodiscard]] W* head_gradient(std::size_t unit);
   void head_gradient_done(std::size_t unit);
   // A step ends: tied shares are added (over `tie` when they lie on two ranks; null otherwise), and
   // afterwards gradients() hold the sums over the whole batch; under stage 1 in the owned pieces
@@ -112,21 +116,22 @@ class Units {
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   // A working buffer; unit kNone: free.
+  template <typename E>
   struct Buffer {
-    T* data = nullptr;
+    E* data = nullptr;
     std::size_t unit = kNone;
     bool head = false;
     bool busy = false;  // weights: in use; gradients: being scattered
     comm::Request request{};
   };
 
-  void gather(Buffer& buffer, std::size_t unit);
-  [[nodiscard]] Buffer* find_gathered(std::size_t unit);
-  [[nodiscard]] Buffer& gradient_buffer(std::size_t unit, bool head);
-  void scatter(Buffer& buffer);
+  void gather(Buffer<T>& buffer, std::size_t unit);
+  [[nodiscard]] Buffer<T>* find_gathered(std::size_t unit);
+  [[nodiscard]] Buffer<W>& gradient_buffer(std::size_t unit, bool head);
+  void scatter(Buffer<W>& buffer);
   void collect_oldest();
   void start_reduction(std::size_t unit);
-  void note_bad(std::size_t unit, const T* gradients);
+  void note_bad(std::size_t unit, const W* gradients);
   [[nodiscard]] bool is_tied(std::size_t unit) const;
 
   FlatLayout flat_;
@@ -135,10 +140,10 @@ class Units {
   std::vector<Piece> owned_;
   std::vector<Piece> held_;
   T* weights_ = nullptr;
-  T* gradients_ = nullptr;
-  T* head_share_ = nullptr;  // as gradients_ holds its unit
-  std::vector<Buffer> gathered_;
-  std::vector<Buffer> working_;
+  W* gradients_ = nullptr;
+  W* head_share_ = nullptr;  // as gradients_ holds its unit
+  std::vector<Buffer<T>> gathered_;
+  std::vector<Buffer<W>> working_;
   std::deque<std::size_t> scattering_;  // of working_, oldest first
   std::vector<bool> started_;           // [units] stages 0 and 1: on its way or done
   std::vector<comm::Request> reductions_;

@@ -115,7 +115,7 @@ Run declare_layouts(Args& args) {
   args.option("--batch", o->train.batch, "sequences of the whole step", {.min = 1});
   args.option("--seq", o->train.seq, "tokens of a sequence", {.min = 1});
   args.option("--steps", o->train.steps, "steps of each layout", {.min = 1, .max = 1000});
-  args.option("--dtype", o->train.dtype, "f32 or f64");
+  args.option("--dtype", o->train.dtype, "f32, f64, or bf16 with f32 masters and gradients");
   args.option("--dropout", o->train.dropout, "share of activations dropped", {.min = 0, .max = 1});
   args.option("--seed", o->train.seed, "of weights and batch");
   args.option("--json", o->json, "write JSON lines to this file");

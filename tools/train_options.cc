@@ -29,7 +29,7 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
   args.option("--batch", o.batch, "sequences of the whole step, over all ranks", {.min = 1});
   args.option("--seq", o.seq, "tokens of a sequence; 0: the model's longest", {.min = 0});
   args.option("--steps", o.steps, "steps in all, those of a resumed run included", {.min = 0});
-  args.option("--dtype", o.dtype, "f32 or f64");
+  args.option("--dtype", o.dtype, "f32, f64, or bf16 with f32 masters and gradients");
   args.option("--lr", o.lr, "highest learning rate");
   args.option("--min-lr", o.min_lr, "last learning rate; negative: a tenth of --lr");
   args.option("--warmup", o.warmup, "steps of linear warm-up", {.min = 0});

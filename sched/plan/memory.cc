@@ -77,7 +77,7 @@ std::int64_t saved_bytes(std::span<const SavedTensor> tensors) {
 }
 
 std::vector<SavedTensor> layer_saved_tensors(const ModelShape& model, const ActivationShape& shape,
-                                             int element_bytes) {
+                                             const Precision& precision) {
   CHECK_EQ(model.heads % shape.tp, 0);
   CHECK_EQ(model.hidden % shape.tp, 0);
   const std::int64_t rows = shape.batch * shape.time;
@@ -90,22 +90,22 @@ std::vector<SavedTensor> layer_saved_tensors(const ModelShape& model, const Acti
 
   std::vector<SavedTensor> tensors;
   const auto whole = [&](std::string name, std::int64_t per_row) {
-    tensors.push_back({std::move(name), whole_rows * per_row, element_bytes});
+    tensors.push_back({std::move(name), whole_rows * per_row, precision.parameter});
   };
   const auto sharded = [&](std::string name, std::int64_t per_row) {
-    tensors.push_back({std::move(name), rows * per_row, element_bytes});
+    tensors.push_back({std::move(name), rows * per_row, precision.parameter});
   };
   whole("input", model.channels);
   if (shape.recompute == Recompute::kFull) return tensors;
   const bool keeps_all = shape.recompute == Recompute::kNone;
   if (keeps_all) whole("norm 1", model.channels);
-  whole("norm 1 statistics", statistics);
+  tensors.push_back({"norm 1 statistics", whole_rows * statistics, precision.statistic()});
   sharded("qkv", (heads + 2 * kv_heads) * model.head_size());
   sharded("attention", heads * model.head_size());
-  sharded("attention log-sum", heads);
+  tensors.push_back({"attention log-sum", rows * heads, precision.statistic()});
   whole("middle", model.channels);
   if (keeps_all) whole("norm 2", model.channels);
-  whole("norm 2 statistics", statistics);
+  tensors.push_back({"norm 2 statistics", whole_rows * statistics, precision.statistic()});
   if (llama) sharded("gate", hidden);
   sharded("up", hidden);
   if (keeps_all) sharded("activated", hidden);

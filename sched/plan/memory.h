@@ -32,6 +32,8 @@ struct Precision {
   int parameter = 4;
   int gradient = 4;
   int optimizer = 8;  // moments; with 16-bit parameters also their f32 master copy
+  // Of a norm's statistics, log-sums, losses: never less than f32.
+  [[nodiscard]] constexpr int statistic() const { return parameter < 4 ? 4 : parameter; }
 };
 inline constexpr Precision kAllF32 = {"f32", 4, 4, 8};
 inline constexpr Precision kBf16 = {"bf16", 2, 2, 12};                   // 16-bit gradients
@@ -96,12 +98,13 @@ struct SavedTensor {
 // whole (cut by t under sequence parallelism), attention and MLP are sharded:
 //   GPT-2  T B (4 C + 12 C/t + H/t + 4) elements
 //   Llama  T B (4 C + (2 C + 2 K d + 3 X + H)/t + 2)
+// of which the log-sums (H/t) and the norms' statistics (4 or 2) are of precision.statistic().
 // What the paper's selective recomputation drops, attention's matrices, is never there; selective
 // here drops what can be computed again without a product of matrices: the outputs of the norms and
 // of the activation. Full leaves the layer's input. tp must divide heads, key/value heads (or the
 // other way round: one copy each) and hidden units.
 [[nodiscard]] std::vector<SavedTensor> layer_saved_tensors(const ModelShape& model,
                                                            const ActivationShape& shape,
-                                                           int element_bytes);
+                                                           const Precision& precision);
 
 }  // namespace sinew::sched

@@ -177,7 +177,7 @@ std::int64_t activation_bytes(const RunShape& run, const PipeSchedule& schedule,
                            .recompute = Recompute::kNone};
   const auto layer_bytes = [&](Recompute kind) {
     shape.recompute = kind;
-    return saved_bytes(layer_saved_tensors(run.model, shape, run.precision.parameter));
+    return saved_bytes(layer_saved_tensors(run.model, shape, run.precision));
   };
   std::int64_t bytes = held.microbatches * layer_bytes(Recompute::kFull);  // an output is an input
   for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})

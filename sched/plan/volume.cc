@@ -73,7 +73,8 @@ class Lister {
       tensor("token table", Pattern::kAllReduce, Phase::kForward, m_, activations);
     }
     if (!part_.has_head) return;
-    tensor("loss", Pattern::kAllReduce, Phase::kForward, 3 * m_, rows_);
+    add(Axis::kTp, "loss", Pattern::kAllReduce, Phase::kForward, run_.sizes.tp, 3 * m_, rows_,
+        run_.precision.statistic());
     if (run_.sequence_parallel) {
       tensor("head input", Pattern::kAllGather, Phase::kForward, m_, activations);
       tensor("head gradient", Pattern::kReduceScatter, Phase::kBackward, m_, activations);
@@ -126,15 +127,17 @@ class Lister {
       messages("outputs", Phase::kForward, layers * (c - 1), output);
       messages("queries, keys and values again", Phase::kBackward, again * (c - 1), qkv);
       messages("outputs again", Phase::kBackward, again * (c - 1), output);
+      const std::int64_t sum = run_.precision.statistic() / run_.precision.parameter;
       messages("gradients and row sums of outputs", Phase::kBackward, layers * (c - 1),
-               output + rows_ * heads / c);
+               output + rows_ * heads / c * sum);
       messages("gradients of queries, keys and values", Phase::kBackward, layers * (c - 1), qkv);
       return;
     }
     const std::int64_t pair = 2 * rows_ * kv_heads * d;  // keys and values of a rank
     messages("keys and values", Phase::kForward, layers * (c - 1), pair);
     messages("keys and values again", Phase::kBackward, (layers + again) * (c - 1), pair);
-    messages("their gradients", Phase::kBackward, layers * c, pair);
+    add(Axis::kCp, "their gradients", Pattern::kMessage, Phase::kBackward, c, layers * c, pair,
+        run_.precision.gradient);
   }
 
   void pipeline_axis() {

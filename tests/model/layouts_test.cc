@@ -67,7 +67,7 @@ TEST_P(LayoutLaw, EveryLayoutTrainsTheModelOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(Ranks, LayoutLaw,
                          testing::Values(Law{"f64", 1}, Law{"f64", 2}, Law{"f64", 3}, Law{"f64", 4},
                                          Law{"f64", 6}, Law{"f64", 8}, Law{"f32", 2}, Law{"f32", 4},
-                                         Law{"f32", 8}),
+                                         Law{"f32", 8}, Law{"bf16", 4}),
                          [](const auto& law) {
                            return std::string(law.param.dtype) + "_" +
                                   std::to_string(law.param.world);
@@ -77,15 +77,16 @@ INSTANTIATE_TEST_SUITE_P(Ranks, LayoutLaw,
 // the same bits.
 TEST(Layouts, ThoseThatDifferOnlyInThePipelineAgreeBitForBit) {
   const test::ScratchDirectory directory;
-  TrainOptions options = base_options(directory, "f32");
   struct Split {
     int tp;
     int dp;
     int zero;
     int most_ranks;
+    const char* dtype = "f32";
   };
   for (const Split split : {Split{1, 3, 1, 6}, Split{2, 1, 0, 8}, Split{2, 2, 1, 8},
-                            Split{1, 2, 2, 6}, Split{1, 2, 3, 6}}) {
+                            Split{1, 2, 2, 6}, Split{1, 2, 3, 6}, Split{1, 2, 2, 4, "bf16"}}) {
+    TrainOptions options = base_options(directory, split.dtype);
     options.tp = split.tp;
     options.dp = split.dp;
     options.zero = split.zero;

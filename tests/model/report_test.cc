@@ -32,8 +32,10 @@ TEST(Report, PredictionsEqualCountsOnEveryRankOfEveryLayout) {
     // Every fifth and the last: all axes, schedules and ZeRO stages take turns.
     const std::vector<TrainOptions> all_layouts = enumerate_layouts(base, world, {3});
     std::vector<TrainOptions> layouts;
-    for (std::size_t i = 0; i < all_layouts.size(); i += world < 3 ? 1 : 5)
+    for (std::size_t i = 0; i < all_layouts.size(); i += world < 3 ? 1 : 5) {
       layouts.push_back(all_layouts[i]);
+      if (layouts.size() % 4 == 0) layouts.back().dtype = "bf16";
+    }
     for (const char* recompute : {"selective", "full", "full,none,selective"}) {
       base.recompute = recompute;
       const std::vector<TrainOptions> all = enumerate_layouts(base, world, {3});
@@ -51,6 +53,7 @@ TEST(Report, PredictionsEqualCountsOnEveryRankOfEveryLayout) {
               R"( "max_time": 8, "family": ")" + family + "\"}");
       for (TrainOptions options : test::sample(enumerate_sequence_layouts(shared, world), 12)) {
         if (layouts.size() % 3 == 0) options.recompute = "full";
+        if (layouts.size() % 2 == 0) options.dtype = "bf16";
         layouts.push_back(options);
       }
     }
@@ -65,8 +68,8 @@ TEST(Report, PredictionsEqualCountsOnEveryRankOfEveryLayout) {
         const Summary summary = trainer->summary();
         double calls = 0;
         for (const Compared& row : summary.compared) {
-          const std::string where =
-              name_of(options) + ", rank " + std::to_string(ranks.rank()) + ": " + row.name;
+          const std::string where = name_of(options) + " " + options.dtype + ", rank " +
+                                    std::to_string(ranks.rank()) + ": " + row.name;
           if (row.unit == "calls") calls = row.predicted;
           if (row.unit == "s" || row.name.starts_with("utilisation")) {
             EXPECT_GT(row.measured, 0) << where;

@@ -104,6 +104,8 @@ std::vector<Law> laws() {
   laws.push_back({kCases[2], "f64", 8});
   laws.push_back({kCases[0], "f32", 4});
   laws.push_back({kCases[2], "f32", 4});
+  laws.push_back({kCases[0], "bf16", 4});
+  laws.push_back({kCases[2], "bf16", 4});
   return laws;
 }
 

@@ -139,17 +139,18 @@ TEST(PlanMemory, SavedTensorsHaveTheStatedSum) {
   const ModelShape model = gpt2_shape("small", 4, 8, 64, 256, 32);
   for (const int tp : {1, 2, 4, 8}) {
     const auto saved =
-        saved_bytes(layer_saved_tensors(model, {3, 32, tp, false, Recompute::kNone}, 4));
+        saved_bytes(layer_saved_tensors(model, {3, 32, tp, false, Recompute::kNone}, kAllF32));
     EXPECT_EQ(saved, 4 * 3 * 32 * (4 * 64 + 12 * 64 / tp + 8 / tp + 4));
     const auto sequence =
-        saved_bytes(layer_saved_tensors(model, {3, 32, tp, true, Recompute::kNone}, 4));
+        saved_bytes(layer_saved_tensors(model, {3, 32, tp, true, Recompute::kNone}, kAllF32));
     EXPECT_EQ(sequence, 4 * 3 * 32 * (16 * 64 + 8 + 4) / tp);
-    EXPECT_EQ(saved_bytes(layer_saved_tensors(model, {3, 32, tp, false, Recompute::kFull}, 4)),
-              4 * 3 * 32 * 64);
+    EXPECT_EQ(
+        saved_bytes(layer_saved_tensors(model, {3, 32, tp, false, Recompute::kFull}, kAllF32)),
+        4 * 3 * 32 * 64);
   }
   const ModelShape grouped = llama(4, 8, 2, 64, 96, 256);
-  EXPECT_EQ(saved_bytes(layer_saved_tensors(grouped, {1, 16, 2, false, Recompute::kNone}, 2)),
-            2 * 16 * (4 * 64 + (2 * 64 + 2 * 2 * 8 + 3 * 96 + 8) / 2 + 2));
+  EXPECT_EQ(saved_bytes(layer_saved_tensors(grouped, {1, 16, 2, false, Recompute::kNone}, kBf16)),
+            16 * (2 * (4 * 64 + (2 * 64 + 2 * 2 * 8 + 3 * 96) / 2) + 4 * (8 / 2 + 2)));
 }
 
 TEST(PlanFlops, ConventionsAgreeWhereTheirFormulasDo) {

@@ -1,0 +1,84 @@
+// bf16 weights and activations with f32 masters: what the masters are for, and how far a run in
+// bf16 may be from one in f32.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/layouts.h"
+#include "tests/model/support.h"
+
+namespace sinew::model {
+namespace {
+
+TrainOptions base_options(const test::ScratchDirectory& directory) {
+  TrainOptions options;
+  options.model = test::write_model(directory, {.layers = 2, .heads = 2, .channels = 32});
+  options.data = test::write_text_data(directory);
+  options.batch = 4;
+  options.threads = 1;
+  options.dtype = "bf16";
+  return options;
+}
+
+// An update below 2^-9 of a weight changes no bf16 value, so without masters nothing would ever
+// move.
+TEST(MixedPrecision, MastersKeepUpdatesThatAreBelowHalfAUnitOfTheWeights) {
+  const test::ScratchDirectory directory;
+  TrainOptions options = base_options(directory);
+  options.lr = options.min_lr = 1e-6;
+  options.weight_decay = 0;
+  test::run_ranks(1, [&](comm::Communicator& ranks) {
+    const auto trainer = Trainer::create(make_plan(options, 1), ranks);
+    const Trainer::Tensors before = trainer->gather_weights();
+    for (int i = 0; i < 10; ++i) static_cast<void>(trainer->step());
+    const Trainer::Tensors after = trainer->gather_weights();
+    const std::vector<double>& norm = after.at("ln_f.weight");
+    int moved = 0;
+    for (std::size_t i = 0; i < norm.size(); ++i) {
+      EXPECT_LT(std::abs(norm[i] - 1), 0x1p-9);
+      moved += norm[i] != before.at("ln_f.weight")[i] ? 1 : 0;
+    }
+    EXPECT_GT(moved, 16);
+  });
+}
+
+// From the same weights (masters are those of an f32 run) the first step's loss and gradients are
+// those of f32 up to the roundings that layout_bound() counts; and it learns as f32 does.
+TEST(MixedPrecision, StepsAreThoseOfF32UpToRounding) {
+  const test::ScratchDirectory directory;
+  const auto run = [&](const char* dtype) {
+    TrainOptions options = base_options(directory);
+    options.dtype = dtype;
+    options.lr = 1e-2;
+    options.steps = 30;
+    LayoutRun result;
+    test::run_ranks(1, [&](comm::Communicator& ranks) {
+      const auto trainer = Trainer::create(make_plan(options, 1), ranks);
+      result.weights = trainer->gather_weights();
+      for (int i = 0; i < 30; ++i) {
+        const StepMetrics metrics = trainer->step();
+        result.losses.push_back(metrics.loss);
+        if (i == 0) result.norms.push_back(metrics.gradient_norm);
+        if (i == 0) result.gradients = trainer->gather_gradients();
+      }
+    });
+    return result;
+  };
+  const LayoutRun f32 = run("f32");
+  const LayoutRun bf16 = run("bf16");
+  EXPECT_EQ(f32.weights, bf16.weights);
+  const double last = bf16.losses.back();
+  EXPECT_NEAR(last, f32.losses.back(), 0.05 * f32.losses.back());
+  EXPECT_LT(last, 0.6 * bf16.losses.front());
+  LayoutRun first[2] = {f32, bf16};
+  for (LayoutRun& one : first) one.losses.resize(1);
+  const LayoutError error = compare_runs(first[0], first[1]);
+  EXPECT_LE(error.largest(), layout_bound("bf16")) << error.worst_tensor;
+  // Two-sided: something was rounded.
+  EXPECT_GT(error.gradient, 0x1p-12);
+  EXPECT_LT(error.loss, 0x1p-7);
+}
+
+}  // namespace
+}  // namespace sinew::model
