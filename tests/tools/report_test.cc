@@ -28,7 +28,8 @@ TEST(Report, AChangedFigureIsFoundAndMended) {
   const Outcome copied = run_process(
       {"bash", "-c",
        "cd " SINEW_SOURCE_DIR " && mkdir -p " + copy + "/tools " + copy + "/sched " + copy +
-           "/bench && cp sched/README.md " + copy + "/sched && cp README.md " + copy +
+           "/kernels " + copy + "/bench && cp sched/README.md " + copy +
+           "/sched && cp kernels/README.md " + copy + "/kernels && cp README.md " + copy +
            " && cp tools/report.py " + copy + "/tools && cp -r bench/results " + copy +
            "/bench && sed -i 's/proved for 64/proved for 65/; s/ 8 B | 0/ 8 B | 7/' " + copy +
            "/README.md"},
