@@ -318,7 +318,7 @@ Communicator::Choice Communicator::explain(sched::Collective op, std::int64_t co
   return {std::string(selection.algorithm), std::string(selection.reason)};
 }
 
-const Counters& Communicator::counters() const { return engine_->counters(); }
-void Communicator::reset_counters() { engine_->counters() = Counters{}; }
+const Counters& Communicator::counters() const { return engine_->all_counters(); }
+void Communicator::reset_counters() { engine_->reset_counters(); }
 
 }  // namespace sinew::comm

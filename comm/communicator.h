@@ -107,10 +107,20 @@ struct Counter {
   double seconds = 0;           // time spent inside calls and waits
 };
 
+// Bytes of messages to and from other hosts, and how they went through this process.
+struct NetworkCounters {
+  std::int64_t sent_bytes = 0;
+  std::int64_t staged_bytes =
+      0;  // of those, copied before they were sent; the others left from where they lay
+  std::int64_t received_bytes = 0;
+  std::int64_t landed_bytes = 0;  // of those, arrived where they were wanted; the others in slots
+};
+
 struct Counters {
   Counter collective[sched::kCollectiveCount];
   Counter send;
   Counter recv;
+  NetworkCounters network;
 };
 
 // Memory that every rank of the communicator maps, so that peers load and store it directly. May

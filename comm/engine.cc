@@ -29,6 +29,8 @@ constexpr std::int64_t kTroubleNs = 2'000'000;
 constexpr int kLastLooks = 200;
 
 constexpr int kTimeOneOf = 16;
+// Between two looks for what peers on other hosts have to say, of a rank that does not wait.
+constexpr std::int64_t kHearNs = 200'000;
 
 }  // namespace
 
@@ -55,13 +57,16 @@ Engine::Engine(Parts parts, Options options)
   memory += SmallBoxes::size_bytes(world_);
   make_transports(parts, memory);
   messages_ = std::make_unique<Messages>(*transport_, rank_, world_);
-  plans_ = std::make_unique<PlanCache>(
-      rank_, world_, options_.fuse, block_->network == nullptr ? 0 : ranks_per_host(choice_.hosts));
   for (int channel = 0; channel < kChannels; ++channel)
     operations_.push_back(std::make_unique<Operation>(*transport_));
   const std::vector<Cores> cores = parts.bootstrap->exchange(usable_cores());
-  machine_ = {
-      .world = world_, .cores = count_cores(cores.data(), world_), .measured = &selection_file()};
+  const bool many_hosts = block_->network != nullptr;
+  machine_ = {.world = world_,
+              .cores = count_cores(cores.data(), world_),
+              .hosts = many_hosts ? count_hosts(choice_.hosts) : 1,
+              .ranks_per_host = many_hosts ? ranks_per_host(choice_.hosts) : 0,
+              .measured = &selection_file()};
+  plans_ = std::make_unique<PlanCache>(rank_, world_, options_.fuse, machine_.ranks_per_host);
   policy_ = wait_policy(world_, machine_.cores, options_.spin_us, options_.timeout_s);
   selector_ = std::make_unique<Selector>(machine_);
   sources_.resize(static_cast<std::size_t>(world_));
@@ -181,6 +186,7 @@ void Engine::abandon() {
                          fmt::format("{}: left by an exception after {} calls", who, calls_));
   tell_poison();
   if (reads_peers_) block_->roster->await_readers(options_.timeout_s);
+  stop_landing();
 }
 
 // ---- collectives
@@ -392,11 +398,19 @@ void Engine::wait(const Pending& pending) {
 // ---- what can be wrong
 
 void Engine::raise_if_poisoned() {
-  if (block_->network != nullptr) family()->hear_all();
+  // Each look at a network costs a system call, and whoever waits looks anyway.
+  if (block_->network != nullptr) {
+    const std::int64_t now = now_ns();
+    if (now - heard_ns_ > kHearNs) {
+      heard_ns_ = now;
+      family()->hear_all();
+    }
+  }
   if (!block_->roster->poisoned()) [[likely]]
     return;
   failed_ = true;
   if (reads_peers_) block_->roster->await_readers(options_.timeout_s);
+  stop_landing();
   const Error error = block_->roster->poison_error();
   if (error.cause() != Cause::kMismatch) mpi_skip_finalize();
   throw error;

@@ -103,6 +103,9 @@ class Engine {
   }
   [[nodiscard]] const std::string& copies_denied() const { return copies_denied_; }
   [[nodiscard]] Counters& counters() { return counters_; }
+  // With those of the network as they are now.
+  [[nodiscard]] const Counters& all_counters();
+  void reset_counters();
   [[nodiscard]] Machine machine() const { return machine_; }
 
   void run(const Ask& ask, std::string_view algorithm);
@@ -170,6 +173,8 @@ class Engine {
   // After a foreign message: lets the ranks' rows cross, so that the error can name both calls.
   void compare_rows();
   void farewell();
+  // Before a caller that fails frees the memory that it lent for messages.
+  void stop_landing();
   void find_direct();
   [[nodiscard]] Plan prove_and_compile(const sched::Schedule& schedule) const;
   void check(const Ask& ask) const;
@@ -254,6 +259,7 @@ class Engine {
   std::vector<std::unique_ptr<Operation>> operations_;  // [kChannels]
   int running_ = 0;
   std::uint32_t polls_ = 0;
+  std::int64_t heard_ns_ = 0;
   std::uint64_t calls_ = 0;
   std::uint32_t history_ = 0;
   std::uint64_t started_ = 0;

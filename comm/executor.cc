@@ -237,6 +237,12 @@ Source Execution::source_of(const PlanStep& step) const {
 bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t until) {
   bool moved = false;
   Message message;
+  if (lands_ && state.used == 0 && state.done < state.size) {
+    const bool keeps = step.verb == PlanVerb::kReceive;
+    const std::int64_t rest = state.size - state.done;
+    transport_.expect(step.peer, lane_of(step.lane), keeps ? state.target + state.done : nullptr,
+                      keeps ? until - state.done : rest, rest);
+  }
   while ((state.done < until || !state.opened) &&
          transport_.peek(step.peer, lane_of(step.lane), &message)) {
     if (!expected(step.peer, message)) return false;
@@ -284,7 +290,7 @@ bool Execution::consume(const PlanStep& step, State& state, const Message& messa
     data = tiles_.data();
   }
   if (step.verb == PlanVerb::kReceive) {
-    copy(step, target, data, size);
+    if (data != target) copy(step, target, data, size);
   } else {
     kernels::reduce(work_.reduce, work_.dtype, target, state.source + state.done, data,
                     size / element_bytes_);
@@ -335,10 +341,14 @@ std::int64_t Execution::gather_sources(const PlanStep& step, const State& state,
     const PlanOperand& operand = work_.plan->operands[step.first_operand + k];
     if (!operand.is_message) continue;
     Message& message = heads_[k];
-    if (!my_turn(operand.before) || !transport_.peek(operand.peer, lane_of(operand.lane), &message))
-      return -1;
-    if (!expected(operand.peer, message)) return -1;
     Operand& at = operands_[step.first_operand + k];
+    if (!my_turn(operand.before)) return -1;
+    if (lands_ && at.used == 0) {
+      const std::int64_t rest = state.size - state.done;
+      transport_.expect(operand.peer, lane_of(operand.lane), nullptr, rest, rest);
+    }
+    if (!transport_.peek(operand.peer, lane_of(operand.lane), &message)) return -1;
+    if (!expected(operand.peer, message)) return -1;
     at.available = message.size_bytes - at.used;
     size = std::min({size, at.available, portion(step.verb, message)});
   }

@@ -53,7 +53,8 @@ struct Fault {
 
 class Execution {
  public:
-  explicit Execution(Transport& transport) : transport_(transport) {}
+  explicit Execution(Transport& transport)
+      : transport_(transport), lands_(transport.traits().lands) {}
 
   void start(const Work& work);
   [[nodiscard]] Progress progress();
@@ -114,6 +115,7 @@ class Execution {
   [[nodiscard]] int lane_of(int lane) const { return work_.channel * kLanesPerChannel + lane; }
 
   Transport& transport_;
+  bool lands_;  // the transport wants to know where messages are wanted
   Work work_;
   std::int64_t element_bytes_ = 1;
   bool streams_ = false;   // outputs bypass the cache

@@ -85,6 +85,10 @@ bool Messages::advance_send(Transfer& transfer) {
 bool Messages::advance_receive(Transfer& transfer) {
   bool moved = false;
   Message message;
+  if (transfer.moved < transfer.size) {
+    const std::int64_t rest = transfer.size - transfer.moved;
+    transport_.expect(transfer.peer, transfer.lane, transfer.target + transfer.moved, rest, rest);
+  }
   while (!transfer.complete && transport_.peek(transfer.peer, transfer.lane, &message)) {
     // One that is too long cannot be of this transfer either.
     if (message.flag != transfer.flag || transfer.moved + message.size_bytes > transfer.size) {
@@ -107,7 +111,8 @@ bool Messages::advance_receive(Transfer& transfer) {
 bool Messages::take(const Transfer& transfer, const Message& message) {
   std::byte* const target = transfer.target + transfer.moved;
   if (message.data != nullptr) {
-    if (message.size_bytes > 0) kernels::copy(target, message.data, message.size_bytes);
+    if (message.size_bytes > 0 && message.data != target)
+      kernels::copy(target, message.data, message.size_bytes);
     return true;
   }
   if (message.remote != 0 && transport_.read(transfer.peer, message, 0, target, message.size_bytes))

@@ -147,6 +147,23 @@ std::shared_ptr<NetworkFamily> Engine::family() const {
   return nullptr;
 }
 
+void Engine::stop_landing() {
+  if (block_->network == nullptr) return;
+  NetTransport& transport = block_->network->transport();
+  const std::lock_guard lock(transport.mutex());
+  if (transport.borrows()) transport.stop();
+}
+
+const Counters& Engine::all_counters() {
+  if (block_->network != nullptr) counters_.network = block_->network->transport().counters();
+  return counters_;
+}
+
+void Engine::reset_counters() {
+  counters_ = {};
+  if (block_->network != nullptr) block_->network->transport().reset_counters();
+}
+
 void Engine::exchange_notices() {
   if (const auto all = family()) all->hear_all();
   if (block_->network == nullptr) return;

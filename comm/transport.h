@@ -35,6 +35,7 @@ struct Traits {
   std::int64_t slot_bytes =
       0;                    // largest message that is copied on its way, of a blocking collective
   bool maps_peers = false;  // any buffer of a peer can be read in place
+  bool lands = false;       // heeds expect()
 };
 
 struct Message {
@@ -77,6 +78,15 @@ class Transport {
   [[nodiscard]] virtual bool read(int peer, const Message& message, std::int64_t offset,
                                   std::byte* target, std::int64_t size_bytes) = 0;
   virtual void release(int peer, int lane) = 0;
+
+  // A hint: the next ready_bytes of this lane, from the oldest unreleased message on, are wanted at
+  // target, which nobody touches until they are released; the next total_bytes will be, once the
+  // caller says so. A transport may let messages arrive there; Message::data then points there.
+  // target null: they are only read, where the transport holds them.
+  virtual void expect(int peer, int lane, std::byte* target, std::int64_t ready_bytes,
+                      std::int64_t total_bytes) {
+    (void)peer, (void)lane, (void)target, (void)ready_bytes, (void)total_bytes;
+  }
 };
 
 }  // namespace sinew::comm

@@ -33,6 +33,7 @@ struct Options {
   int world = 8;
   int root = 0;
   int segments = 0;
+  int group = 0;
   int microbatches = 8;
   int chunks = 1;
   double latency_us = 1;
@@ -121,7 +122,7 @@ class Collectives {
   }
 
   [[nodiscard]] sched::Params params() const {
-    return {.world = topology_.world, .root = options_.root};
+    return {.world = topology_.world, .root = options_.root, .group = options_.group};
   }
 
  private:
@@ -222,6 +223,8 @@ Run declare_simulate(Args& args) {
   args.option("--bytes", o->bytes, "sizes of the full vector: 1M, 8:64M:x4, joined by commas");
   args.option("--segments", o->segments, "pieces that messages are cut in; 0: as the schedule says",
               {.min = 0, .max = 4096});
+  args.option("--group", o->group, "ranks per group of algorithms with levels; 0: as the row says",
+              {.min = 0, .max = 1024});
   args.option("--topology", o->topology, "text file that describes ranks and links");
   args.option("--latency-us", o->latency_us, "of every link, where no topology says",
               {.min = 0, .max = 1e9});

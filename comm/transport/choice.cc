@@ -101,11 +101,16 @@ TransportChoice choose_transport(Bootstrap& bootstrap, std::string_view text) {
   return choice;
 }
 
+int count_hosts(std::vector<int> hosts) {
+  std::sort(hosts.begin(), hosts.end());
+  return static_cast<int>(std::unique(hosts.begin(), hosts.end()) - hosts.begin());
+}
+
 int ranks_per_host(const std::vector<int>& hosts) {
   const auto world = static_cast<int>(hosts.size());
   int group = 1;
   while (group < world && hosts[static_cast<std::size_t>(group)] == hosts[0]) ++group;
-  if (group == world || world % group != 0) return 0;
+  if (group == 1 || group == world || world % group != 0) return 0;
   for (int rank = 0; rank < world; ++rank) {
     if (hosts[static_cast<std::size_t>(rank)] !=
         hosts[static_cast<std::size_t>(rank / group * group)])

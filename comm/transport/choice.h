@@ -33,4 +33,6 @@ struct TransportChoice {
 // hosts, numbered one after the other, that have equally many ranks; else 0.
 [[nodiscard]] int ranks_per_host(const std::vector<int>& hosts);
 
+[[nodiscard]] int count_hosts(std::vector<int> hosts);
+
 }  // namespace sinew::comm

@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 
 #include "comm/memory.h"
+#include "comm/transport/choice.h"
 
 namespace sinew::comm {
 
@@ -95,11 +96,6 @@ std::vector<int> find_with(Bootstrap& bootstrap, bool named) {
   std::vector<std::uint8_t> all(world * world);
   bootstrap.all_gather(std::as_bytes(std::span(mine)), reinterpret_cast<std::byte*>(all.data()));
   return group(all, bootstrap.world());
-}
-
-int count_hosts(std::vector<int> hosts) {
-  std::sort(hosts.begin(), hosts.end());
-  return static_cast<int>(std::unique(hosts.begin(), hosts.end()) - hosts.begin());
 }
 
 }  // namespace

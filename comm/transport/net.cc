@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "sched/base/check.h"
 
@@ -15,14 +16,11 @@ constexpr std::size_t kPage = 4096;
 
 // Per rank and class of lanes, so that a large world has small slots instead of much memory.
 constexpr std::int64_t kBudget[3] = {8 << 20, 4 << 20, 16 << 20};
-// 64 KiB takes 50 us at 10 Gbit/s, many times what a message costs beside its bytes.
-constexpr std::int64_t kMostSlotBytes = 64 << 10;
+// 256 KiB takes 200 us at 10 Gbit/s, many times what a message costs beside its bytes.
+constexpr std::int64_t kMostSlotBytes = 256 << 10;
 constexpr std::int64_t kLeastSlotBytes = 1 << 10;
 constexpr int kLanesOfClass[3] = {kLanesPerChannel, kFirstTagLane - kLanesPerChannel,
                                   kLanes - kFirstTagLane};
-
-// Below this a copy costs less than keeping the caller until the bytes have left.
-constexpr std::int64_t kExposeBytes = 16 << 10;
 
 // Half a lane: the sender never runs dry while credits are on their way.
 constexpr int kCreditsAtOnce = NetLayout::kDepth / 2;
@@ -64,7 +62,7 @@ void NetTransport::Free::operator()(std::byte* memory) const {
 
 NetTransport::NetTransport(const NetPlace& place)
     : layout_(place.bootstrap->world()),
-      traits_{place.kind->name, kDepth, layout_.slot_bytes(0), false},
+      traits_{place.kind->name, kDepth, layout_.slot_bytes(0), false, true},
       slots_(page_aligned(layout_.size_bytes())),
       staging_(page_aligned(layout_.size_bytes())) {
   const auto world = static_cast<std::size_t>(place.bootstrap->world());
@@ -91,7 +89,8 @@ Sent NetTransport::send(int peer, int lane, std::uint64_t flag, const std::byte*
   if (out.sent - out.credited == kDepth || out.busy[place]) return {};
   Sent sent;
   sent.size_bytes = std::min(size_bytes, layout_.slot_bytes(lane));
-  sent.exposed = source != Source::kCopied && sent.size_bytes >= kExposeBytes && wire_->exposes();
+  sent.exposed =
+      source != Source::kCopied && sent.size_bytes >= NetLayout::kOfferBytes && wire_->exposes();
   sent.sequence = ++out.sent;
   if (!sent.exposed) {
     std::byte* staged = staging_.get() + layout_.offset(peer, lane, place);
@@ -100,7 +99,19 @@ Sent NetTransport::send(int peer, int lane, std::uint64_t flag, const std::byte*
   }
   out.sequence[place] = sent.sequence;
   out.busy[place] = true;
-  wire_->post({peer, lane, place, flag, data, sent.size_bytes});
+  counters_.sent_bytes += sent.size_bytes;
+  int& owed = incoming_[index(peer, lane)].owed;
+  out.exposed[place] = sent.exposed;
+  if (sent.exposed) ++borrowed_;
+  const bool lent = wire_->post({.peer = peer,
+                                 .lane = lane,
+                                 .place = place,
+                                 .flag = flag,
+                                 .data = data,
+                                 .size = sent.size_bytes,
+                                 .credits = std::exchange(owed, 0),
+                                 .exposed_bytes = sent.exposed ? size_bytes : 0});
+  if (!sent.exposed || !lent) counters_.staged_bytes += sent.size_bytes;
   return sent;
 }
 
@@ -112,13 +123,58 @@ bool NetTransport::released(int peer, int lane, std::uint64_t sequence) {
 
 bool NetTransport::peek(int peer, int lane, Message* message) {
   const Incoming& in = incoming_[index(peer, lane)];
-  const int place = static_cast<int>(in.taken % kDepth);
-  const Incoming::Arrival& arrival = in.arrivals[place];
-  if (!arrival.here) return false;
+  if (in.offers > 0) land_offers(peer, lane, true);
+  const Incoming::Arrival& arrival = in.arrivals[in.taken % kDepth];
+  if (arrival.state != Incoming::State::kHere) return false;
   message->flag = arrival.flag;
   message->size_bytes = arrival.size;
-  message->data = slots_.get() + layout_.offset(peer, lane, place);
+  message->data = arrival.data;
   return true;
+}
+
+void NetTransport::expect(int peer, int lane, std::byte* target, std::int64_t ready_bytes,
+                          std::int64_t total_bytes) {
+  Incoming& in = incoming_[index(peer, lane)];
+  in.wanted = target;
+  in.wanted_bytes = ready_bytes;
+  in.promised_bytes = total_bytes;
+  if (in.offers > 0) land_offers(peer, lane, false);
+}
+
+// Whatever is wanted and fits; and the oldest message, if it is looked for and nobody says where it
+// is wanted.
+void NetTransport::land_offers(int peer, int lane, bool looked_for) {
+  Incoming& in = incoming_[index(peer, lane)];
+  std::int64_t before = 0;  // bytes of the messages before
+  for (std::uint64_t sequence = in.taken; sequence < in.taken + kDepth; ++sequence) {
+    const auto place = static_cast<int>(sequence % kDepth);
+    Incoming::Arrival& arrival = in.arrivals[place];
+    if (arrival.state == Incoming::State::kNone) return;
+    const std::int64_t end = before + arrival.size;
+    if (arrival.state == Incoming::State::kOffered) {
+      const bool fits = end <= in.wanted_bytes;
+      if (!fits && (!looked_for || sequence != in.taken || end <= in.promised_bytes)) return;
+      land(peer, lane, place, fits && in.wanted != nullptr ? in.wanted + before : nullptr,
+           in.wanted_bytes - before);
+    }
+    before = end;
+  }
+}
+
+void NetTransport::land(int peer, int lane, int place, std::byte* target, std::int64_t room) {
+  Incoming& in = incoming_[index(peer, lane)];
+  Incoming::Arrival& arrival = in.arrivals[place];
+  --in.offers;
+  ++borrowed_;
+  arrival.state = Incoming::State::kLanding;
+  // Set before the wire is asked: the block may arrive at once.
+  std::byte* slot = slots_.get() + layout_.offset(peer, lane, place);
+  arrival.data = target != nullptr ? target : slot;
+  if (!wire_->land(peer, lane, place, target, room)) {
+    arrival.data = slot;
+  } else if (target != nullptr) {
+    counters_.landed_bytes += arrival.size;
+  }
 }
 
 bool NetTransport::read(int, const Message&, std::int64_t, std::byte*, std::int64_t) {
@@ -127,8 +183,13 @@ bool NetTransport::read(int, const Message&, std::int64_t, std::byte*, std::int6
 
 void NetTransport::release(int peer, int lane) {
   Incoming& in = incoming_[index(peer, lane)];
-  in.arrivals[in.taken % kDepth].here = false;
+  Incoming::Arrival& arrival = in.arrivals[in.taken % kDepth];
+  arrival.state = Incoming::State::kNone;
   ++in.taken;
+  // What is wanted begins at the oldest unreleased message.
+  if (in.wanted != nullptr) in.wanted += std::min(arrival.size, in.wanted_bytes);
+  in.wanted_bytes = std::max<std::int64_t>(in.wanted_bytes - arrival.size, 0);
+  in.promised_bytes = std::max<std::int64_t>(in.promised_bytes - arrival.size, 0);
   // A farewell waits for the credit of its notice.
   if (++in.owed < (lane == kNoticeLane ? 1 : kCreditsAtOnce)) return;
   if (!peers_[static_cast<std::size_t>(peer)].broken) wire_->credit(peer, lane, in.owed);
@@ -137,9 +198,26 @@ void NetTransport::release(int peer, int lane) {
 
 void NetTransport::arrived(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) {
   Incoming::Arrival& arrival = incoming_[index(peer, lane)].arrivals[place];
-  CHECK(!arrival.here);
   CHECK_LE(size, layout_.slot_bytes(lane));
-  arrival = {flag, size, true};
+  counters_.received_bytes += size;
+  if (arrival.state == Incoming::State::kLanding) {
+    --borrowed_;
+    arrival.state = Incoming::State::kHere;
+    return;
+  }
+  CHECK(arrival.state == Incoming::State::kNone);
+  arrival = {flag, size, slots_.get() + layout_.offset(peer, lane, place), Incoming::State::kHere};
+}
+
+void NetTransport::offered(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) {
+  Incoming& in = incoming_[index(peer, lane)];
+  Incoming::Arrival& arrival = in.arrivals[place];
+  CHECK(arrival.state == Incoming::State::kNone);
+  CHECK_LE(size, layout_.slot_bytes(lane));
+  arrival = {flag, size, slots_.get() + layout_.offset(peer, lane, place),
+             Incoming::State::kOffered};
+  ++in.offers;
+  if (in.wanted_bytes > 0) land_offers(peer, lane, false);
 }
 
 void NetTransport::credited(int peer, int lane, int count) {
@@ -149,7 +227,9 @@ void NetTransport::credited(int peer, int lane, int count) {
 }
 
 void NetTransport::sent(int peer, int lane, int place) {
-  outgoing_[index(peer, lane)].busy[place] = false;
+  Outgoing& out = outgoing_[index(peer, lane)];
+  out.busy[place] = false;
+  if (std::exchange(out.exposed[place], false)) --borrowed_;
 }
 
 void NetTransport::broken(int peer, const std::string& why) {

@@ -1,7 +1,10 @@
 // NetTransport: lanes over a Wire. A message is copied into the place of its lane in the staging
 // (or, where the wire can expose it, sent from where it lies), arrives in the same place of the
 // receiver's slots and is read there. A place is used again when the receiver has returned its
-// credit; credits are returned several at a time.
+// credit; credits travel with blocks of the other direction, else several at a time.
+//
+// A large message is offered first and waits where it lies, until the receiver knows where it is
+// wanted (expect) or has looked for it; then it goes there, copied by nobody on its way.
 //
 // Beside the lanes it carries notices: short messages between the communicators themselves (who
 // stands where, who failed, who leaves). They have a lane of their own, on which one place is kept
@@ -18,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "comm/transport/wire.h"
 
 namespace sinew::comm {
@@ -43,6 +47,15 @@ class NetTransport final : public Transport, private WireSink {
   [[nodiscard]] bool read(int peer, const Message& message, std::int64_t offset, std::byte* target,
                           std::int64_t size_bytes) override;
   void release(int peer, int lane) override;
+  void expect(int peer, int lane, std::byte* target, std::int64_t ready_bytes,
+              std::int64_t total_bytes) override;
+
+  [[nodiscard]] const NetworkCounters& counters() const { return counters_; }
+  void reset_counters() { counters_ = {}; }
+  // Whether bytes are on their way into or out of memory of callers.
+  [[nodiscard]] bool borrows() const { return borrowed_ > 0; }
+  // Ends all connections, so that nothing more is written or read here: for a caller that fails.
+  void stop() { wire_->stop(); }
 
   [[nodiscard]] std::mutex& mutex() { return mutex_; }
   void progress() { wire_->progress(); }
@@ -75,16 +88,23 @@ class NetTransport final : public Transport, private WireSink {
     std::uint64_t credited = 0;
     std::uint64_t sequence[kDepth] = {};  // of the message last posted from a place
     bool busy[kDepth] = {};               // the wire may still read its source
+    bool exposed[kDepth] = {};            // which is memory of a caller
   };
   struct Incoming {
+    enum class State : std::uint8_t { kNone, kOffered, kLanding, kHere };
     struct Arrival {
       std::uint64_t flag = 0;
       std::int64_t size = 0;
-      bool here = false;
+      const std::byte* data = nullptr;
+      State state = State::kNone;
     };
     Arrival arrivals[kDepth];
     std::uint64_t taken = 0;
-    int owed = 0;  // credits not yet returned
+    int owed = 0;                 // credits not yet returned
+    int offers = 0;               // arrivals that are offered and not landing
+    std::byte* wanted = nullptr;  // where the oldest unreleased message is wanted; null: in slots
+    std::int64_t wanted_bytes = 0;
+    std::int64_t promised_bytes = 0;  // that will be wanted, those included
   };
   struct Peer {
     bool reached = false;
@@ -93,9 +113,13 @@ class NetTransport final : public Transport, private WireSink {
   };
 
   void arrived(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) override;
+  void offered(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) override;
   void credited(int peer, int lane, int count) override;
   void sent(int peer, int lane, int place) override;
   void broken(int peer, const std::string& why) override;
+
+  void land_offers(int peer, int lane, bool looked_for);
+  void land(int peer, int lane, int place, std::byte* target, std::int64_t room);
 
   static std::size_t index(int peer, int lane) {
     return static_cast<std::size_t>(peer) * kNetLanes + static_cast<std::size_t>(lane);
@@ -112,6 +136,8 @@ class NetTransport final : public Transport, private WireSink {
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
   std::vector<Peer> peers_;
+  NetworkCounters counters_;
+  int borrowed_ = 0;  // blocks under way from or to memory of callers, or landing in slots
   Broken broken_;
   std::unique_ptr<Wire> wire_;  // last: goes first, and may speak to the rest until then
 };

@@ -22,6 +22,7 @@ class RoutedTransport final : public Transport {
       const Traits& traits = route->traits();
       traits_.credits = std::max(traits_.credits, traits.credits);
       traits_.slot_bytes = std::max(traits_.slot_bytes, traits.slot_bytes);
+      traits_.lands |= traits.lands;
     }
   }
   [[nodiscard]] const Traits& traits() const override { return traits_; }
@@ -40,6 +41,10 @@ class RoutedTransport final : public Transport {
     return route(peer).read(peer, message, offset, target, size_bytes);
   }
   void release(int peer, int lane) override { route(peer).release(peer, lane); }
+  void expect(int peer, int lane, std::byte* target, std::int64_t ready_bytes,
+              std::int64_t total_bytes) override {
+    route(peer).expect(peer, lane, target, ready_bytes, total_bytes);
+  }
 
  private:
   [[nodiscard]] Transport& route(int peer) { return *routes_[static_cast<std::size_t>(peer)]; }

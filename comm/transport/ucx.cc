@@ -1,8 +1,10 @@
-// ucx: a Wire over UCP. Blocks and credits are active messages; large blocks arrive by the
-// rendezvous of UCP, straight into the slot. Worker addresses are exchanged at set-up; an endpoint
-// that fails reports its peer as broken.
+// ucx: a Wire over UCP. Blocks and credits are active messages; large blocks go by the rendezvous
+// of UCP, from where they lie to where they are wanted: it reads or writes them remotely where the
+// device can. Worker addresses are exchanged at set-up; an endpoint that fails reports its peer as
+// broken.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "comm/error.h"
 #include "comm/transport/ucx_library.h"
@@ -25,9 +27,11 @@ constexpr std::int64_t kCloseNs = 500'000'000;
 struct Header {
   std::uint64_t flag;  // of a credit: how many
   std::uint32_t from;
-  std::uint16_t lane;
-  std::uint16_t place;
+  std::uint8_t lane;
+  std::uint8_t place;
+  std::uint16_t credits;  // that a block brings
 };
+static_assert(kNetLanes <= 256);
 
 // Context and worker, released in the right order also when set-up throws half-way.
 struct Worker {
@@ -74,12 +78,17 @@ class UcxWire final : public Wire {
   ~UcxWire() override;
 
   [[nodiscard]] bool exposes() const override { return true; }
-  void post(const Post& post) override;
+  [[nodiscard]] bool post(const Post& post) override;
   void credit(int peer, int lane, int count) override;
+  bool land(int peer, int lane, int place, std::byte* target, std::int64_t room) override;
   void progress() override {
-    while (ucx().worker_progress(ucx_.worker) != 0) {
+    // What has come is looked at before more is fetched: each look at the network costs a system
+    // call.
+    told_ = false;
+    while (!told_ && calls_.worker_progress(ucx_.worker) != 0) {
     }
   }
+  void stop() override;
 
  private:
   struct Peer {
@@ -96,6 +105,7 @@ class UcxWire final : public Wire {
     int place = 0;
     std::int64_t size = 0;
     Header header{};
+    void* offer = nullptr;  // UCX's word for a block that waits at the sender
   };
 
   void listen(unsigned id, ucp_am_recv_callback_t callback);
@@ -122,6 +132,8 @@ class UcxWire final : public Wire {
 
   WirePlace place_;
   int own_rank_;
+  const UcxCalls& calls_ = ucx();
+  bool told_ = false;  // the sink, since progress() began
   Worker ucx_;
   std::vector<Peer> peers_;
   std::vector<Block> outgoing_;
@@ -140,8 +152,8 @@ UcxWire::UcxWire(const WirePlace& place) : place_(place), own_rank_(place.bootst
     peers_[static_cast<std::size_t>(rank)] = {this, rank, nullptr, false};
     for (int lane = 0; lane < kNetLanes; ++lane) {
       for (int at = 0; at < NetLayout::kDepth; ++at) {
-        block(outgoing_, rank, lane, at) = {this, rank, lane, at, 0, {}};
-        block(incoming_, rank, lane, at) = {this, rank, lane, at, 0, {}};
+        block(outgoing_, rank, lane, at) = {this, rank, lane, at, 0, {}, nullptr};
+        block(incoming_, rank, lane, at) = {this, rank, lane, at, 0, {}, nullptr};
       }
     }
   }
@@ -199,7 +211,12 @@ std::string UcxWire::connect(const std::vector<std::byte>& addresses, std::size_
   return {};
 }
 
-UcxWire::~UcxWire() {
+UcxWire::~UcxWire() { stop(); }
+
+void UcxWire::stop() {
+  for (Block& in : incoming_) {
+    if (in.offer != nullptr) calls_.am_data_release(ucx_.worker, std::exchange(in.offer, nullptr));
+  }
   std::vector<void*> closing;
   for (Peer& peer : peers_) {
     if (peer.endpoint == nullptr) continue;
@@ -208,6 +225,7 @@ UcxWire::~UcxWire() {
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = UCP_EP_CLOSE_FLAG_FORCE;
     void* request = ucx().ep_close_nbx(peer.endpoint, &param);
+    peer.endpoint = nullptr;
     if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
   }
   const std::int64_t start_ns = now_ns();
@@ -220,24 +238,29 @@ UcxWire::~UcxWire() {
   }
 }
 
-void UcxWire::post(const Post& post) {
+bool UcxWire::post(const Post& post) {
   Peer& peer = peers_[static_cast<std::size_t>(post.peer)];
   if (peer.broken) {
     place_.sink->sent(post.peer, post.lane, post.place);
-    return;
+    return true;
   }
   Block& out = block(outgoing_, post.peer, post.lane, post.place);
   out.header = {post.flag, static_cast<std::uint32_t>(own_rank_),
-                static_cast<std::uint16_t>(post.lane), static_cast<std::uint16_t>(post.place)};
+                static_cast<std::uint8_t>(post.lane), static_cast<std::uint8_t>(post.place),
+                static_cast<std::uint16_t>(post.credits)};
   ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags =
+      post.size >= NetLayout::kOfferBytes ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
   param.cb.send = on_sent;
   param.user_data = &out;
   void* request = ucx().am_send_nbx(peer.endpoint, kBlockId, &out.header, sizeof out.header,
                                     post.data, static_cast<std::size_t>(post.size), &param);
-  if (UCS_PTR_IS_PTR(request)) return;
+  if (UCS_PTR_IS_PTR(request)) return true;
   if (UCS_PTR_IS_ERR(request)) fail(peer, UCS_PTR_STATUS(request));
   place_.sink->sent(post.peer, post.lane, post.place);
+  return true;
 }
 
 void UcxWire::credit(int peer, int lane, int count) {
@@ -248,7 +271,7 @@ void UcxWire::credit(int peer, int lane, int count) {
   // A lane returns the same number each time.
   CHECK(header.flag == 0 || header.flag == static_cast<std::uint64_t>(count));
   header = {static_cast<std::uint64_t>(count), static_cast<std::uint32_t>(own_rank_),
-            static_cast<std::uint16_t>(lane), 0};
+            static_cast<std::uint8_t>(lane), 0, 0};
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK;
   param.cb.send = on_credit_sent;
@@ -267,6 +290,8 @@ ucs_status_t UcxWire::on_block(void* arg, const void* header, std::size_t header
     return UCS_OK;  // not from a peer of this communicator
   }
   const auto from = static_cast<int>(head.from);
+  wire.told_ = true;
+  if (head.credits > 0) wire.place_.sink->credited(from, head.lane, head.credits);
   std::byte* slot = wire.place_.slots + wire.place_.layout->offset(from, head.lane, head.place);
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
     if (size > 0) std::memcpy(slot, data, size);
@@ -277,21 +302,32 @@ ucs_status_t UcxWire::on_block(void* arg, const void* header, std::size_t header
   Block& in = wire.block(wire.incoming_, from, head.lane, head.place);
   in.header = head;
   in.size = static_cast<std::int64_t>(size);
+  in.offer = data;
+  wire.place_.sink->offered(from, head.lane, head.place, head.flag, in.size);
+  return UCS_INPROGRESS;
+}
+
+bool UcxWire::land(int peer, int lane, int place, std::byte* target, std::int64_t) {
+  Block& in = block(incoming_, peer, lane, place);
+  if (peers_[static_cast<std::size_t>(peer)].broken) return true;
+  if (target == nullptr) target = place_.slots + place_.layout->offset(peer, lane, place);
   ucp_request_param_t receive{};
   receive.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   receive.cb.recv_am = on_received;
   receive.user_data = &in;
-  void* request = ucx().am_recv_data_nbx(wire.ucx_.worker, data, slot, size, &receive);
+  void* request = calls_.am_recv_data_nbx(ucx_.worker, std::exchange(in.offer, nullptr), target,
+                                          static_cast<std::size_t>(in.size), &receive);
   if (UCS_PTR_IS_ERR(request)) {
-    wire.fail(wire.peers_[head.from], UCS_PTR_STATUS(request));
+    fail(peers_[static_cast<std::size_t>(peer)], UCS_PTR_STATUS(request));
   } else if (request == nullptr) {
-    wire.place_.sink->arrived(from, head.lane, head.place, head.flag, in.size);
+    place_.sink->arrived(peer, lane, place, in.header.flag, in.size);
   }
-  return UCS_INPROGRESS;
+  return true;
 }
 
 void UcxWire::on_received(void* request, ucs_status_t status, std::size_t, void* user_data) {
   const Block& in = *static_cast<Block*>(user_data);
+  in.wire->told_ = true;
   if (status == UCS_OK) {
     in.wire->place_.sink->arrived(in.peer, in.lane, in.place, in.header.flag, in.size);
   } else {
@@ -306,6 +342,7 @@ ucs_status_t UcxWire::on_credit(void* arg, const void* header, std::size_t heade
   Header head{};
   std::memcpy(&head, header, std::min(header_size, sizeof head));
   if (wire.plausible(&head, header_size)) {
+    wire.told_ = true;
     wire.place_.sink->credited(static_cast<int>(head.from), head.lane, static_cast<int>(head.flag));
   }
   return UCS_OK;
@@ -313,6 +350,7 @@ ucs_status_t UcxWire::on_credit(void* arg, const void* header, std::size_t heade
 
 void UcxWire::on_sent(void* request, ucs_status_t status, void* user_data) {
   const Block& out = *static_cast<Block*>(user_data);
+  out.wire->told_ = true;
   if (status != UCS_OK)
     out.wire->fail(out.wire->peers_[static_cast<std::size_t>(out.peer)], status);
   out.wire->place_.sink->sent(out.peer, out.lane, out.place);

@@ -27,6 +27,7 @@ struct Loaded {
     library.find("ucp_ep_close_nbx", &calls.ep_close_nbx);
     library.find("ucp_am_send_nbx", &calls.am_send_nbx);
     library.find("ucp_am_recv_data_nbx", &calls.am_recv_data_nbx);
+    library.find("ucp_am_data_release", &calls.am_data_release);
     library.find("ucp_request_check_status", &calls.request_check_status);
     library.find("ucp_request_free", &calls.request_free);
     library.find("ucs_status_string", &calls.status_string);

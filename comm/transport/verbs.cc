@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "comm/transport/verbs_device.h"
+#include "comm/transport/verbs_regions.h"
 #include "comm/transport/wire.h"
 #include "sched/base/check.h"
 #include "sched/base/units.h"
@@ -22,10 +24,11 @@ std::unique_ptr<Wire> make_verbs(const WirePlace& place);
 
 namespace {
 
-// A lane has kDepth blocks under way, and credits for as many in two halves. What remains is for
-// credits that are done but not known to be, since only every kSignalEvery-th reports.
+// A lane has kDepth blocks or offers under way, reads of as many of the peer's, words that as many
+// were read, and credits for as many in two halves. What remains is for those that are done but not
+// known to be, since only every kSignalEvery-th reports.
 constexpr int kSignalEvery = 8;
-constexpr int kQueue = kNetLanes * (NetLayout::kDepth + 2) + 4 * kSignalEvery;
+constexpr int kQueue = kNetLanes * (3 * NetLayout::kDepth + 2) + 4 * kSignalEvery;
 // Receives are posted again this many at a time: one doorbell for all.
 constexpr int kReceivesAtOnce = 16;
 // 4.096 us * 2^15 = 134 ms before a packet is sent again, 6 times: a dead peer shows in a second,
@@ -44,15 +47,26 @@ constexpr std::uint32_t kLookAtPortEvery = 256;
 // Sent ahead of a block's data, in the room before its slot.
 struct Head {
   std::uint64_t flag;
-  std::int64_t size;
+  std::uint32_t size;
+  std::uint32_t credits;  // of the lane, that the block brings
 };
-static_assert(sizeof(Head) <= NetLayout::kLeadBytes);
+// Sent instead of a block: where it may be read.
+struct Offer {
+  std::uint64_t source;
+  std::uint32_t key;
+  std::uint32_t unused;
+  Head head;
+};
+static_assert(sizeof(Offer) <= NetLayout::kLeadBytes);
 
-// The immediate data: a credit has a count, a block has none.
-constexpr std::uint32_t immediate(int lane, int place, int count) {
+// The immediate data: a credit has a count, the rest has none and one of these kinds.
+enum class Kind : std::uint8_t { kBlock, kOffer, kTaken, kCredit, kRead };
+
+constexpr std::uint32_t immediate(Kind kind, int lane, int place, int count) {
   return static_cast<std::uint32_t>(count) << 16 | static_cast<std::uint32_t>(lane) << 8 |
-         static_cast<std::uint32_t>(place);
+         static_cast<std::uint32_t>(kind) << 4 | static_cast<std::uint32_t>(place);
 }
+static_assert(NetLayout::kDepth <= 16);
 
 using Domain = std::unique_ptr<ibv_pd, VerbsDelete>;
 using Completions = std::unique_ptr<ibv_cq, VerbsDelete>;
@@ -63,10 +77,12 @@ class VerbsWire final : public Wire {
  public:
   explicit VerbsWire(const WirePlace& place);
 
-  [[nodiscard]] bool exposes() const override { return false; }
-  void post(const Post& post) override;
+  [[nodiscard]] bool exposes() const override { return true; }
+  [[nodiscard]] bool post(const Post& post) override;
   void credit(int peer, int lane, int count) override;
+  bool land(int peer, int lane, int place, std::byte* target, std::int64_t room) override;
   void progress() override;
+  void stop() override;
 
  private:
   struct Peer {
@@ -79,12 +95,27 @@ class VerbsWire final : public Wire {
     bool broken = false;
   };
 
+  // A block that was offered, by this rank or to it.
+  struct Offered {
+    Offer offer{};
+    VerbsRegions::Lent* lent = nullptr;
+  };
+  [[nodiscard]] Offered& offered(std::vector<Offered>& all, int rank, int lane, int place) {
+    return all[(static_cast<std::size_t>(rank) * kNetLanes + static_cast<std::size_t>(lane)) *
+                   NetLayout::kDepth +
+               static_cast<std::size_t>(place)];
+  }
+  bool post_offer(const Post& post);
+  void taken(int rank, int lane, int place);
+  void landed(int rank, int lane, int place);
   std::string open();
   std::string open_peer(Peer& peer);
   std::string connect(Peer& peer);
   [[nodiscard]] std::string refused(const char* what) const;
   void post_receives(int rank, int count);
-  void write(int rank, ibv_send_wr& request, ibv_sge& part);
+  enum class Report : std::uint8_t { kAlways, kSometimes };
+  void write(int rank, ibv_send_wr& request, ibv_sge& part, Report report);
+  void submit(int rank, ibv_send_wr& request, ibv_sge& part, Report report);
   void look_at_port();
   void complete(const ibv_wc& completion);
   void complete_receive(int rank, std::uint32_t bits);
@@ -99,7 +130,10 @@ class VerbsWire final : public Wire {
   Completions completions_;
   Region slots_;
   Region staging_;
+  VerbsRegions regions_;
   std::uint32_t polls_ = 0;
+  std::vector<Offered> given_;  // [world][lanes][places]
+  std::vector<Offered> got_;
   std::vector<Peer> peers_;
   std::vector<std::pair<std::uint32_t, int>> rank_of_queue_pair_;  // sorted
 };
@@ -108,6 +142,8 @@ VerbsWire::VerbsWire(const WirePlace& place) : place_(place), own_rank_(place.bo
   Bootstrap& bootstrap = *place.bootstrap;
   const auto world = static_cast<std::size_t>(bootstrap.world());
   peers_.resize(world);
+  given_.resize(world * kNetLanes * NetLayout::kDepth);
+  got_.resize(given_.size());
   agree_on_setup(bootstrap, open());
   std::vector<VerbsAddress> mine(world);
   for (std::size_t rank = 0; rank < world; ++rank) {
@@ -121,6 +157,7 @@ VerbsWire::VerbsWire(const WirePlace& place) : place_(place), own_rank_(place.bo
     address.first_packet = peer.first_packet;
     address.lid = port_.lid;
     address.mtu = static_cast<std::uint8_t>(port_.mtu);
+    address.reads = static_cast<std::uint8_t>(port_.most_reads);
   }
   std::vector<VerbsAddress> all(world * world);
   bootstrap.all_gather(std::as_bytes(std::span(mine)), reinterpret_cast<std::byte*>(all.data()));
@@ -149,6 +186,7 @@ std::string VerbsWire::open() {
   fcntl(context_->async_fd, F_SETFL, fcntl(context_->async_fd, F_GETFL) | O_NONBLOCK);
   domain_.reset(verbs().alloc_pd(context_.get()));
   if (domain_ == nullptr) return refused("a protection domain");
+  regions_.open(domain_.get());
   const auto peers =
       static_cast<int>(std::count(place_.reaches.begin(), place_.reaches.end(), true));
   completions_.reset(
@@ -193,7 +231,7 @@ std::string VerbsWire::open_peer(Peer& peer) {
   ibv_qp_attr state{};
   state.qp_state = IBV_QPS_INIT;
   state.port_num = port_.port;
-  state.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  state.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   if (verbs().modify_qp(peer.queue_pair.get(), &state,
                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0)
     return refused("to initialise a queue pair");
@@ -210,7 +248,9 @@ std::string VerbsWire::connect(Peer& peer) {
   state.path_mtu = std::min(port_.mtu, static_cast<ibv_mtu>(peer.remote.mtu));
   state.dest_qp_num = peer.remote.queue_pair;
   state.rq_psn = peer.remote.first_packet;
-  state.max_dest_rd_atomic = 1;
+  const auto reads =
+      static_cast<std::uint8_t>(std::min(port_.most_reads, std::max<int>(peer.remote.reads, 1)));
+  state.max_dest_rd_atomic = reads;
   state.min_rnr_timer = kReceiverPause;
   state.ah_attr.is_global = 1;
   state.ah_attr.port_num = port_.port;
@@ -231,7 +271,7 @@ std::string VerbsWire::connect(Peer& peer) {
   state.retry_cnt = kRetries;
   state.rnr_retry = kReceiverRetries;
   state.sq_psn = peer.first_packet;
-  state.max_rd_atomic = 1;
+  state.max_rd_atomic = reads;
   if (verbs().modify_qp(peer.queue_pair.get(), &state,
                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                             IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) != 0)
@@ -252,30 +292,100 @@ void VerbsWire::post_receives(int rank, int count) {
   }
 }
 
-void VerbsWire::post(const Post& post) {
+bool VerbsWire::post(const Post& post) {
   Peer& peer = peer_of(post.peer);
   if (peer.broken) {
     place_.sink->sent(post.peer, post.lane, post.place);
-    return;
+    return true;
   }
   const std::size_t offset = place_.layout->offset(post.peer, post.lane, post.place);
   std::byte* data = place_.staging + offset;
-  CHECK(post.data == data);
-  const Head head{post.flag, post.size};
+  if (post.exposed_bytes > 0) {
+    if (post_offer(post)) return true;
+    std::memcpy(data, post.data, static_cast<std::size_t>(post.size));
+  } else {
+    CHECK(post.data == data);
+  }
+  const Head head{post.flag, static_cast<std::uint32_t>(post.size),
+                  static_cast<std::uint32_t>(post.credits)};
   std::memcpy(data - sizeof head, &head, sizeof head);
   ibv_sge part{reinterpret_cast<std::uintptr_t>(data) - sizeof head,
                static_cast<std::uint32_t>(post.size) + static_cast<std::uint32_t>(sizeof head),
                staging_->lkey};
   ibv_send_wr request{};
-  request.wr_id = immediate(post.lane, post.place, 0);
-  request.imm_data = htonl(immediate(post.lane, post.place, 0));
-  request.send_flags = IBV_SEND_SIGNALED;
-  if (part.length <= peer.inline_bytes) request.send_flags |= IBV_SEND_INLINE;
+  request.wr_id = immediate(Kind::kBlock, post.lane, post.place, 0);
   request.wr.rdma.remote_addr =
       peer.remote.slots + place_.layout->offset(own_rank_, post.lane, post.place) - sizeof head;
-  peer.unreported = 0;
-  write(post.peer, request, part);
+  write(post.peer, request, part, Report::kAlways);
   if (peer.broken) place_.sink->sent(post.peer, post.lane, post.place);
+  return post.exposed_bytes == 0;
+}
+
+// False: the memory cannot be registered.
+bool VerbsWire::post_offer(const Post& post) {
+  VerbsRegions::Lent* lent =
+      regions_.lend(post.data, post.size, post.exposed_bytes, IBV_ACCESS_REMOTE_READ);
+  if (lent == nullptr) return false;
+  Peer& peer = peer_of(post.peer);
+  Offered& given = offered(given_, post.peer, post.lane, post.place);
+  CHECK(given.lent == nullptr);
+  given.lent = lent;
+  given.offer = {.source = reinterpret_cast<std::uintptr_t>(post.data),
+                 .key = lent->region->rkey,
+                 .unused = 0,
+                 .head = {post.flag, static_cast<std::uint32_t>(post.size),
+                          static_cast<std::uint32_t>(post.credits)}};
+  std::byte* data =
+      place_.staging + place_.layout->offset(post.peer, post.lane, post.place) - sizeof(Offer);
+  std::memcpy(data, &given.offer, sizeof(Offer));
+  ibv_sge part{reinterpret_cast<std::uintptr_t>(data), sizeof(Offer), staging_->lkey};
+  ibv_send_wr request{};
+  request.wr_id = immediate(Kind::kOffer, post.lane, post.place, 0);
+  request.wr.rdma.remote_addr =
+      peer.remote.slots + place_.layout->offset(own_rank_, post.lane, post.place) - sizeof(Offer);
+  write(post.peer, request, part, Report::kSometimes);
+  if (peer.broken) taken(post.peer, post.lane, post.place);
+  return true;
+}
+
+// The peer has read what was offered, or never will.
+void VerbsWire::taken(int rank, int lane, int place) {
+  Offered& given = offered(given_, rank, lane, place);
+  CHECK(given.lent != nullptr);
+  regions_.give_back(std::exchange(given.lent, nullptr));
+  place_.sink->sent(rank, lane, place);
+}
+
+bool VerbsWire::land(int rank, int lane, int place, std::byte* target, std::int64_t room) {
+  Peer& peer = peer_of(rank);
+  if (peer.broken) return true;
+  Offered& got = offered(got_, rank, lane, place);
+  const Offer& offer = got.offer;
+  if (target != nullptr)
+    got.lent = regions_.lend(target, offer.head.size, room, IBV_ACCESS_LOCAL_WRITE);
+  const bool wanted = got.lent != nullptr;
+  if (!wanted) target = place_.slots + place_.layout->offset(rank, lane, place);
+  ibv_sge part{reinterpret_cast<std::uintptr_t>(target), offer.head.size,
+               wanted ? got.lent->region->lkey : slots_->lkey};
+  ibv_send_wr request{};
+  request.wr_id = immediate(Kind::kRead, lane, place, 0);
+  request.opcode = IBV_WR_RDMA_READ;
+  request.wr.rdma.remote_addr = offer.source;
+  request.wr.rdma.rkey = offer.key;
+  submit(rank, request, part, Report::kAlways);
+  return wanted;
+}
+
+void VerbsWire::landed(int rank, int lane, int place) {
+  Peer& peer = peer_of(rank);
+  Offered& got = offered(got_, rank, lane, place);
+  if (got.lent != nullptr) regions_.give_back(std::exchange(got.lent, nullptr));
+  ibv_sge part{};
+  ibv_send_wr request{};
+  request.wr_id = immediate(Kind::kTaken, lane, place, 0);
+  request.wr.rdma.remote_addr = peer.remote.slots;
+  if (!peer.broken) write(rank, request, part, Report::kSometimes);
+  place_.sink->arrived(rank, lane, place, got.offer.head.flag, got.offer.head.size);
 }
 
 void VerbsWire::credit(int rank, int lane, int count) {
@@ -283,23 +393,30 @@ void VerbsWire::credit(int rank, int lane, int count) {
   if (peer.broken) return;
   ibv_sge part{};
   ibv_send_wr request{};
-  request.wr_id = immediate(lane, 0, count);
-  request.imm_data = htonl(immediate(lane, 0, count));
-  if (++peer.unreported == kSignalEvery) {
-    peer.unreported = 0;
-    request.send_flags = IBV_SEND_SIGNALED;
-  }
+  request.wr_id = immediate(Kind::kCredit, lane, 0, count);
   // Writes nothing, but the key must be one that the peer gave.
   request.wr.rdma.remote_addr = peer.remote.slots;
-  write(rank, request, part);
+  write(rank, request, part, Report::kSometimes);
 }
 
-void VerbsWire::write(int rank, ibv_send_wr& request, ibv_sge& part) {
-  Peer& peer = peer_of(rank);
+// Into the peer's slots, and the request's own number as immediate data.
+void VerbsWire::write(int rank, ibv_send_wr& request, ibv_sge& part, Report report) {
+  const Peer& peer = peer_of(rank);
   request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  request.imm_data = htonl(static_cast<std::uint32_t>(request.wr_id));
+  request.wr.rdma.rkey = peer.remote.key;
+  if (part.length > 0 && part.length <= peer.inline_bytes) request.send_flags = IBV_SEND_INLINE;
+  submit(rank, request, part, report);
+}
+
+void VerbsWire::submit(int rank, ibv_send_wr& request, ibv_sge& part, Report report) {
+  Peer& peer = peer_of(rank);
   request.sg_list = &part;
   request.num_sge = part.length > 0 ? 1 : 0;
-  request.wr.rdma.rkey = peer.remote.key;
+  if (report == Report::kAlways || ++peer.unreported == kSignalEvery) {
+    peer.unreported = 0;
+    request.send_flags |= IBV_SEND_SIGNALED;
+  }
   ibv_send_wr* bad = nullptr;
   const int code = ibv_post_send(peer.queue_pair.get(), &request, &bad);
   if (code != 0) {
@@ -351,27 +468,50 @@ void VerbsWire::complete(const ibv_wc& completion) {
     return;
   }
   const auto id = static_cast<std::uint32_t>(completion.wr_id);
-  if (id >> 16 == 0)
-    place_.sink->sent(rank, static_cast<int>(id >> 8), static_cast<int>(id & 0xff));
+  const auto kind = static_cast<Kind>(id >> 4 & 0xf);
+  const auto lane = static_cast<int>(id >> 8 & 0xff);
+  const auto place = static_cast<int>(id & 0xf);
+  if (kind == Kind::kBlock) place_.sink->sent(rank, lane, place);
+  if (kind == Kind::kRead) landed(rank, lane, place);
 }
 
 void VerbsWire::complete_receive(int rank, std::uint32_t bits) {
   const auto lane = static_cast<int>(bits >> 8 & 0xff);
-  const auto place = static_cast<int>(bits & 0xff);
+  const auto kind = static_cast<Kind>(bits >> 4 & 0xf);
+  const auto place = static_cast<int>(bits & 0xf);
   const auto count = static_cast<int>(bits >> 16);
   CHECK_LT(lane, kNetLanes);
   CHECK_LT(place, NetLayout::kDepth);
-  if (count > 0) {
+  const std::byte* slot = place_.slots + place_.layout->offset(rank, lane, place);
+  if (kind == Kind::kCredit) {
     place_.sink->credited(rank, lane, count);
+  } else if (kind == Kind::kTaken) {
+    taken(rank, lane, place);
   } else {
-    Head head{};
-    std::memcpy(&head, place_.slots + place_.layout->offset(rank, lane, place) - sizeof head,
-                sizeof head);
-    place_.sink->arrived(rank, lane, place, head.flag, head.size);
+    Offer offer{};
+    const std::size_t size = kind == Kind::kOffer ? sizeof offer : sizeof offer.head;
+    std::memcpy(reinterpret_cast<std::byte*>(&offer) + sizeof offer - size, slot - size, size);
+    const Head& head = offer.head;
+    if (head.credits > 0) place_.sink->credited(rank, lane, static_cast<int>(head.credits));
+    if (kind == Kind::kOffer) {
+      offered(got_, rank, lane, place).offer = offer;
+      place_.sink->offered(rank, lane, place, head.flag, head.size);
+    } else {
+      place_.sink->arrived(rank, lane, place, head.flag, head.size);
+    }
   }
   if (++peer_of(rank).receives_owed < kReceivesAtOnce) return;
   peer_of(rank).receives_owed = 0;
   post_receives(rank, kReceivesAtOnce);
+}
+
+void VerbsWire::stop() {
+  rank_of_queue_pair_.clear();
+  for (Peer& peer : peers_) {
+    peer.broken = true;
+    peer.queue_pair.reset();
+  }
+  regions_.clear();
 }
 
 void VerbsWire::fail(int rank, const std::string& why) {

@@ -3,8 +3,9 @@
 // empty one. The immediate data of a write is reported only when all of its bytes are in place, so
 // no memory is ever polled. Small blocks are sent inline.
 //
-// Staging and slots are registered once, by this process for its own memory; nothing else ever is,
-// so no registration can outlive what it names.
+// A large block is offered: the write carries where it lies, the peer reads it from there to where
+// it is wanted, and says so. Staging and slots are registered once; memory of callers while bytes
+// of it are under way (verbs_regions.h).
 //
 // This header is what two ends tell each other; tests garble it.
 #pragma once
@@ -22,8 +23,8 @@ struct VerbsAddress {
   std::uint32_t queue_pair;
   std::uint32_t first_packet;
   std::uint16_t lid;
-  std::uint8_t mtu;  // as enum ibv_mtu
-  std::uint8_t unused;
+  std::uint8_t mtu;    // as enum ibv_mtu
+  std::uint8_t reads;  // that may be under way
 };
 static_assert(sizeof(VerbsAddress) == 40 && std::is_trivially_copyable_v<VerbsAddress>);
 

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -11,6 +12,10 @@
 namespace sinew::comm {
 
 namespace {
+
+// Two large blocks keep any link busy. More of them queued before a slow one would take longer than
+// the time after which an adapter believes its packets lost: 4 MiB last 0.3 s at 100 Mbit/s.
+constexpr int kMostReads = 2;
 
 struct DeviceList {
   int count = 0;
@@ -87,6 +92,8 @@ std::string open_one(ibv_device* device, std::string_view gid, VerbsContext& con
   if (verbs().query_device(context.get(), &attributes) != 0)
     return fmt::format("verbs: device {} does not answer", port.device);
   port.most_requests = attributes.max_qp_wr;
+  port.most_reads = std::clamp(std::min(attributes.max_qp_rd_atom, attributes.max_qp_init_rd_atom),
+                               1, kMostReads);
   for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
     ibv_port_attr state{};
     if (verbs().query_port(context.get(), static_cast<std::uint8_t>(number), &state) != 0) continue;

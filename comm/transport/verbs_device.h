@@ -19,6 +19,7 @@ struct VerbsPort {
   std::uint16_t lid = 0;
   ibv_mtu mtu = IBV_MTU_1024;
   int most_requests = 0;  // in a queue
+  int most_reads = 1;     // under way on a connection
 };
 
 // argument: "", DEVICE or DEVICE:GID, GID an index. Fills port and context; returns why it cannot,

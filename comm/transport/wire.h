@@ -7,8 +7,8 @@
 // Invariants
 //   1. At most one block of a (peer, lane, place) is under way; the sender's NetTransport sees to
 //   it.
-//   2. A block is announced once, when all of its bytes lie in the receiver's slot. Nothing is
-//   assumed about the order in which they were placed.
+//   2. A block is announced as arrived once, when all of its bytes lie in the receiver's slot or
+//   where land() wanted them. Nothing is assumed about the order in which they were placed.
 //   3. After broken() of a peer nothing more is announced for it, and posts to it count as sent.
 #pragma once
 
@@ -36,6 +36,9 @@ class NetLayout {
   // Room before a slot's data for what a wire sends ahead of it; data begins at a cache line.
   static constexpr std::int64_t kLeadBytes = 64;
   static constexpr std::int64_t kNoticeBytes = 2048;
+  // From here on a message goes from where it lies to where it is wanted. Below, copying costs less
+  // than asking.
+  static constexpr std::int64_t kOfferBytes = 32 << 10;
 
   explicit NetLayout(int world);
   [[nodiscard]] std::int64_t slot_bytes(int lane) const;
@@ -62,6 +65,8 @@ class WireSink {
  public:
   virtual ~WireSink() = default;
   virtual void arrived(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) = 0;
+  // The block waits at the sender until land() says where it is wanted; then it arrives.
+  virtual void offered(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) = 0;
   virtual void credited(int peer, int lane, int count) = 0;
   virtual void sent(int peer, int lane, int place) = 0;  // the block's source may change
   virtual void broken(int peer, const std::string& why) = 0;
@@ -84,6 +89,9 @@ struct Post {
   std::uint64_t flag = 0;
   const std::byte* data = nullptr;  // the place's staging, or, where the wire exposes, anything
   std::int64_t size = 0;
+  int credits = 0;  // of this lane, returned with the block
+  // Of data, where it is not in the staging: the block and what is likely to be sent next; else 0.
+  std::int64_t exposed_bytes = 0;
 };
 
 class Wire {
@@ -91,9 +99,15 @@ class Wire {
   virtual ~Wire() = default;
   // Whether posts may name memory outside the staging.
   [[nodiscard]] virtual bool exposes() const = 0;
-  virtual void post(const Post& post) = 0;
+  // False: an exposed block was copied first, since its memory cannot be lent to the device.
+  [[nodiscard]] virtual bool post(const Post& post) = 0;
   virtual void credit(int peer, int lane, int count) = 0;
+  // Takes in an offered block. target: where it is wanted, with room for more after it; null: in
+  // the slot of its place. False: it goes to the slot all the same.
+  virtual bool land(int peer, int lane, int place, std::byte* target, std::int64_t room) = 0;
   virtual void progress() = 0;
+  // Ends all connections: afterwards no memory of this rank is read or written for a peer.
+  virtual void stop() = 0;
 };
 
 // A kind of wire that a build may have.

@@ -1,7 +1,10 @@
 // Over every wire of this machine: whatever happens to one rank or to the network, every other rank
 // throws within its deadline and says what happened.
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -11,6 +14,7 @@
 #include "comm/communicator.h"
 #include "comm/error.h"
 #include "comm/transport/verbs.h"
+#include "comm/transport/wire.h"
 #include "sched/base/error.h"
 #include "tests/net/support/wires.h"
 
@@ -183,6 +187,81 @@ TEST(NetFailure, AWrongKeyIsAnErrorInWordsOnEveryRank) {
     refused |= outcome.text.find("refused the key") != std::string::npos;
   }
   EXPECT_TRUE(refused) << outcomes[0].text;
+}
+
+// Without the right to lock as much as it likes, which root has.
+bool keep_locked_memory_below(std::size_t size_bytes) {
+  const rlimit limit{size_bytes, size_bytes};
+  if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return false;
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+  if (syscall(SYS_capget, &header, data) != 0) return false;
+  data[0].effective &= ~(1U << CAP_IPC_LOCK);
+  return syscall(SYS_capset, &header, data) == 0;
+}
+
+TEST(NetFailure, ALowLimitOfLockedMemoryIsAnErrorInWordsOnEveryRank) {
+  if (!has(wires_here(), "verbs")) GTEST_SKIP() << "no RDMA device on this machine";
+  const auto outcomes = run_processes(3, [](Bootstrap& bootstrap) -> std::string {
+    if (bootstrap.rank() == 1 && !keep_locked_memory_below(64 << 10)) return "cannot set a limit";
+    const auto c = Communicator::from_bootstrap(
+        bootstrap, {.transport = transport_of("verbs", bootstrap.rank()), .timeout_s = 10});
+    return "noticed nothing";
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(outcome.threw) << outcome.text;
+    for (const char* words : {"rank 1: verbs: device",
+                              "locked memory of this process is limited to 64 KiB", "ulimit -l"})
+      EXPECT_NE(outcome.text.find(words), std::string::npos) << outcome.text;
+  }
+}
+
+// What a wire says, without a communicator above it.
+struct Heard final : WireSink {
+  void arrived(int, int, int, std::uint64_t, std::int64_t) override {}
+  void offered(int, int, int, std::uint64_t, std::int64_t) override {}
+  void credited(int, int, int) override {}
+  void sent(int, int, int) override {}
+  void broken(int, const std::string& why) override { text = why; }
+  std::string text;
+};
+
+// A rank that writes on although its peer takes nothing in.
+TEST(NetFailure, AnExhaustedQueueIsAnErrorInWordsAndEndsTheConnectionOnBothSides) {
+  if (!has(wires_here(), "verbs")) GTEST_SKIP() << "no RDMA device on this machine";
+  const auto outcomes = run_processes(2, [](Bootstrap& bootstrap) -> std::string {
+    const NetLayout layout(2);
+    std::vector<std::byte> slots(layout.size_bytes());
+    std::vector<std::byte> staging(layout.size_bytes());
+    const std::string transport = transport_of("verbs", bootstrap.rank());
+    const std::string device =
+        transport.find(':') == std::string::npos ? "" : transport.substr(transport.find(':') + 1);
+    Heard heard;
+    const auto wire =
+        wire_kinds()[0].make({.bootstrap = &bootstrap,
+                              .reaches = {bootstrap.rank() != 0, bootstrap.rank() == 0},
+                              .layout = &layout,
+                              .slots = slots.data(),
+                              .staging = staging.data(),
+                              .sink = &heard,
+                              .argument = device});
+    if (bootstrap.rank() == 0) {
+      for (int i = 0; i < 1 << 14 && heard.text.empty(); ++i) wire->credit(1, 0, 1);
+      wire->stop();
+    } else {
+      usleep(2'000'000);
+    }
+    const auto start = steady_clock::now();
+    while (heard.text.empty() && seconds_since(start) < 8) {
+      wire->progress();
+      if (bootstrap.rank() == 1) wire->credit(0, 0, 1);
+      usleep(1000);
+    }
+    return heard.text.empty() ? "noticed nothing" : heard.text;
+  });
+  EXPECT_NE(outcomes[0].text.find("requests fit into the queue"), std::string::npos)
+      << outcomes[0].text;
+  EXPECT_NE(outcomes[1].text.find("verbs: "), std::string::npos) << outcomes[1].text;
 }
 
 // SINEW_NET_LINK is an interface that the wires of this machine run over and that may be cut.

@@ -1,5 +1,6 @@
 // Over every wire of this machine, ranks compute and exchange the same as in one memory.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "comm/communicator.h"
 #include "sched/base/dtype.h"
@@ -63,6 +64,82 @@ TEST(NetLaws, LargeBuffersAreExact) {
     expect_all_silent(wire, 2, [](Communicator& c) {
       return run_case(c,
                       {.op = sched::Collective::kAllReduce, .algorithm = "ring", .count = 500'003});
+    });
+  }
+}
+
+// Lengths that pieces of any size divide, so that no short piece is left over.
+constexpr std::int64_t kLargeBytes = 2 << 20;
+
+std::string differs(const Communicator& c, std::int64_t staged, std::int64_t not_landed) {
+  const NetworkCounters& network = c.counters().network;
+  if (network.staged_bytes <= staged && network.received_bytes - network.landed_bytes <= not_landed)
+    return {};
+  return "rank " + std::to_string(c.rank()) + ": of " + std::to_string(network.sent_bytes) +
+         " bytes sent " + std::to_string(network.staged_bytes) + " were copied first, of " +
+         std::to_string(network.received_bytes) + " received " +
+         std::to_string(network.landed_bytes) + " came where they were wanted";
+}
+
+// Rows and notices are small, and copied.
+constexpr std::int64_t kSmallBytes = 64 << 10;
+
+TEST(NetLaws, LargeMessagesAreCopiedByNobodyFromPlainAndSymmetricMemory) {
+  for (const std::string& wire : wires_here()) {
+    expect_all_silent(wire, 2, [](Communicator& c) -> std::string {
+      std::vector<std::byte> plain(3 * kLargeBytes);
+      const Symmetric symmetric = c.allocate(3 * kLargeBytes);
+      for (std::byte* memory : {plain.data(), symmetric.get()}) {
+        std::byte* target = memory + kLargeBytes;
+        std::fill(memory, target, std::byte(1 + c.rank()));
+        c.barrier();
+        c.reset_counters();
+        Request receive = c.start_recv(target, kLargeBytes, DType::kU8, 1 - c.rank());
+        c.send(memory, kLargeBytes, DType::kU8, 1 - c.rank());
+        receive.wait();
+        std::string wrong = differs(c, kSmallBytes, kSmallBytes);
+        if (!wrong.empty()) return "messages: " + wrong;
+        for (std::int64_t i = 0; i < kLargeBytes; ++i) {
+          if (target[i] != std::byte(2 - c.rank())) return "wrong byte " + std::to_string(i);
+        }
+        c.reset_counters();
+        c.all_gather(memory + 2 * kLargeBytes, memory, kLargeBytes, DType::kU8);
+        wrong = differs(c, kSmallBytes, kSmallBytes);
+        if (!wrong.empty()) return "all_gather: " + wrong;
+        // What is reduced on arrival has no other place to come to than a slot, and is read there.
+        c.reset_counters();
+        c.all_reduce(memory, memory, kLargeBytes, DType::kU8, ReduceOp::kMax,
+                     {.algorithm = "ring"});
+        wrong = differs(c, kSmallBytes, kLargeBytes / 2 + kSmallBytes);
+        if (!wrong.empty()) return "all_reduce: " + wrong;
+      }
+      return {};
+    });
+  }
+}
+
+TEST(NetLaws, MemoryInThePlaceOfFreedMemorySendsAndReceivesItsOwnBytes) {
+  for (const std::string& wire : wires_here()) {
+    expect_all_silent(wire, 2, [](Communicator& c) -> std::string {
+      void* at = nullptr;
+      for (int round = 0; round < 20; ++round) {
+        const int fixed = round == 0 ? 0 : MAP_FIXED;
+        at = mmap(at, 2 * kLargeBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | fixed,
+                  -1, 0);
+        if (at == MAP_FAILED) return "no memory";
+        auto* memory = static_cast<std::byte*>(at);
+        std::fill(memory, memory + kLargeBytes, std::byte(round * 2 + c.rank()));
+        Request receive = c.start_recv(memory + kLargeBytes, kLargeBytes, DType::kU8, 1 - c.rank());
+        c.send(memory, kLargeBytes, DType::kU8, 1 - c.rank());
+        receive.wait();
+        for (std::int64_t i = 0; i < kLargeBytes; ++i) {
+          if (memory[kLargeBytes + i] != std::byte(round * 2 + 1 - c.rank()))
+            return "round " + std::to_string(round) + ", byte " + std::to_string(i);
+        }
+        // The address stays reserved; the memory behind it is given back.
+        munmap(at, 2 * kLargeBytes);
+      }
+      return {};
     });
   }
 }

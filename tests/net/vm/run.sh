@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# run.sh PROGRAM: runs tests/net/vm/guest.sh with PROGRAM, built from tests/net, in a virtual machine that has two
-# RDMA adapters in software. Needs no RDMA hardware and no virtualisation by the processor. Prints the reason and
+# run.sh PROGRAM [SCRIPT]: runs SCRIPT of this folder, guest.sh, with PROGRAM, built from tests/net, in a virtual
+# machine that has two RDMA adapters in software. Needs no RDMA hardware and no virtualisation by the processor.
+# Prints the reason and
 # succeeds where there can be no such machine; otherwise fails when a test does.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 program=$(realpath "$1")
+script=${2:-guest.sh}
 folder=${SINEW_VM_FOLDER:-$here/../../../build/vm}
 limit_s=${SINEW_VM_LIMIT_S:-600}
 log=$(mktemp)
@@ -33,7 +35,7 @@ cat > "$out/start" <<START
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 ulimit -l unlimited
 ip link set lo up
-bash '$here/guest.sh' '$program' </dev/null
+bash '$here/$script' '$program' </dev/null
 echo \$? > /vm-out/status
 sync
 echo o > /proc/sysrq-trigger

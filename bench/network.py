@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Benchmarks over the networks that this machine can make, recorded in bench/results/network_PART.jsonl.
+
+    bench/network.py [PART...]     all parts, or some of: hierarchy_2 hierarchy_4 all_reduce p2p_tcp p2p_shm verbs
+
+hierarchy_R   two hosts of R ranks, the cable shaped to a tenth of what one core copies in memory: all-reduce by ring
+              and by hierarchical, and what the simulator says for the links as measured
+all_reduce    two hosts of one rank, no shaping: auto beside Open MPI over the same UCX, in the same run
+p2p_tcp, _shm messages over UCX beside ucx_perftest of the same kind, one after the other
+verbs         messages over soft RDMA adapters in a virtual machine beside perftest
+
+The first line of a record says on what and how it was made. Nothing else should run meanwhile; each part takes less
+than half a minute, verbs two.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+RUNS = ROOT / "runs"
+SINEW = str(ROOT / "build" / "sinew")
+TWO_HOSTS = str(ROOT / "tests" / "net" / "hosts" / "two_hosts.sh")
+LARGE = 16 << 20
+
+
+def say(command, **environment):
+    """What the command printed; None where it was skipped."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT,
+                          env={**os.environ, **environment})
+    text = done.stdout + done.stderr
+    if ": skipped: " in text:
+        print(text.strip())
+        return None
+    if done.returncode != 0:
+        sys.exit(f"network: {' '.join(command)} failed ({done.returncode}):\n{text[-2000:]}")
+    return done.stdout
+
+
+def lines_of(name):
+    return [json.loads(line) for line in (RUNS / name).read_text().splitlines()]
+
+
+def on_two_hosts(ranks, rate, *command, **environment):
+    return say([TWO_HOSTS, str(ranks), rate, *command], LIMIT_S="60", **environment)
+
+
+def machine():
+    say([SINEW, "topo", "--json", str(RUNS / "topo.json")])
+    return lines_of("topo.json")[0]
+
+
+def record(part, head, rows):
+    commit = subprocess.run(["git", "describe", "--always", "--dirty=-modified", "--abbrev=12"], cwd=ROOT,
+                            capture_output=True, text=True).stdout.strip()
+    with open(RESULTS / f"network_{part}.jsonl", "w") as file:
+        for row in [{"part": f"network_{part}", "commit": commit, **head}, *rows]:
+            file.write(json.dumps(row) + "\n")
+    for row in rows:
+        print(f"{part}: {row}")
+
+
+def measured_links(text):
+    """From coll's second line: seconds, bytes per second, reduced bytes per second."""
+    units = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+    found = re.search(r"latency ([\d.]+) (\w+), bandwidth up to ([\d.]+) GB/s, reduction ([\d.]+) GB/s", text)
+    return (float(found[1]) * units[found[2]], float(found[3]) * 1e9, float(found[4]) * 1e9)
+
+
+def hierarchy(ranks):
+    part = f"hierarchy_{ranks}"
+    here = machine()
+    # Copied bytes: the rate counts those read and those written.
+    memory_Bps = here["memory_GBps"] / 2 * 1e9
+    link_Bps = memory_Bps / 10
+    rate = f"{int(link_Bps * 8 / 1e6)}mbit"
+    world = 2 * ranks
+    out = RUNS / f"{part}.jsonl"
+    text = on_two_hosts(ranks, rate, SINEW, "coll", "--op", "all_reduce", "--algo", "ring,hierarchical", "--bytes",
+                        str(LARGE), "--budget-ms", "1500", "--check", "--json", str(out))
+    if text is None:
+        return
+    # As many ranks on the same cores, without the cable between.
+    inside = measured_links(say([str(ROOT / "tools" / "mpirun.sh"), "-n", str(world), SINEW, "coll", "--bytes", "8",
+                                 "--budget-ms", "1"]))
+    across = on_two_hosts(1, rate, SINEW, "p2p", "--bytes", "8", "--budget-ms", "50", "--json", str(RUNS / "p2p.jsonl"))
+    assert across is not None
+    latency_us = lines_of("p2p.jsonl")[0]["latency_us"]
+    # A packet of 9000 bytes carries 66 of headers and frame.
+    payload_Bps = link_Bps * (1 - 66 / 9014)
+    first, second = f"0-{ranks - 1}", f"{ranks}-{world - 1}"
+    topology = RUNS / f"{part}.topology"
+    topology.write_text(f"""topology two-hosts
+ranks {world}
+reduce {1e9 / inside[2]}ns/B
+link * <-> * latency {latency_us}us cost {1e9 / payload_Bps}ns/B
+link {first} <-> {first} latency {inside[0] * 1e6}us bandwidth {inside[1] / 1e9}GB/s
+link {second} <-> {second} latency {inside[0] * 1e6}us bandwidth {inside[1] / 1e9}GB/s
+share forth {first} -> {second}
+share back {second} -> {first}
+""")
+    say([SINEW, "simulate", "--op", "all_reduce", "--algo", "ring,hierarchical", "--group", str(ranks), "--bytes",
+         str(LARGE), "--segments", "64", "--topology", str(topology), "--json", str(RUNS / "simulated.jsonl")])
+    simulated = {row["algo"]: row["simulated_us"] for row in lines_of("simulated.jsonl")}
+    rows = []
+    for row in lines_of(out.name):
+        seconds = simulated[row["algo"]]
+        rows.append({**row, "simulated_us": seconds, "measured_over_simulated": row["t_median_us"] / seconds})
+    times = {row["algo"]: row["t_median_us"] for row in rows}
+    record(part, {"machine": here, "link": rate, "memory_Bps": memory_Bps, "inside": inside, "latency_us": latency_us,
+                  "ring_over_hierarchical": times["ring"] / times["hierarchical"],
+                  "simulated_ring_over_hierarchical": simulated["ring"] / simulated["hierarchical"]}, rows)
+    print(f"{part}: ring / hierarchical {times['ring'] / times['hierarchical']:.2f}, simulated "
+          f"{simulated['ring'] / simulated['hierarchical']:.2f}")
+
+
+def all_reduce():
+    out = RUNS / "network_all_reduce.jsonl"
+    text = on_two_hosts(1, "none", SINEW, "coll", "--op", "all_reduce", "--algo", "auto", "--bytes", "8:16M:x8,64K,1M",
+                        "--budget-ms", "250", "--baseline", "mpi", "--json", str(out),
+                        MPI_OVER="ucx", PASS="UCX_TLS", UCX_TLS="tcp,self")
+    if text is None:
+        return
+    rows = [{**row, "mpi_over_sinew": row["mpi_us"] / row["t_median_us"]} for row in lines_of(out.name)]
+    record("all_reduce", {"machine": machine()}, rows)
+
+
+# ucx_perftest prints counts, then times in us: typical, average, overall; then rates in MB/s; then messages/s.
+def perftest(ranks_command, test, size_bytes, count, **environment):
+    script = (f"if [ $OMPI_COMM_WORLD_RANK = 0 ]; then exec timeout 20 ucx_perftest -p 13339 > /dev/null 2>&1; fi; "
+              f"for i in $(seq 100); do grep -q ':341B ' /proc/net/tcp && break; sleep 0.05; done; sleep 0.3; "
+              f"exec timeout 20 ucx_perftest ADDRESS -p 13339 -t {test} -s {size_bytes} -n {count} -w {count // 10}")
+    text = ranks_command(script, **environment)
+    final = [line for line in (text or "").splitlines() if line.startswith("Final:")]
+    if not final:
+        return None
+    columns = final[-1].split()
+    return {"average_us": float(columns[3]), "overall_us": float(columns[4]), "MBps": float(columns[6])}
+
+
+def p2p(kind):
+    tls = "tcp,self" if kind == "tcp" else "posix,self"
+    def run(*command, **environment):
+        if kind == "tcp":
+            return on_two_hosts(1, "none", *command, PASS="UCX_TLS", UCX_TLS=tls, **environment)
+        return say([str(ROOT / "tools" / "mpirun.sh"), "-n", "2", *command], UCX_TLS=tls, **environment)
+    address = "10.99.1.1" if kind == "tcp" else "127.0.0.1"
+    out = RUNS / f"p2p_{kind}.jsonl"
+    rows = []
+    for size_bytes, count in ((8, 10000), (65536, 4000), (1 << 20, 400)):
+        if run(SINEW, "p2p", "--transport", "ucx", "--bytes", str(size_bytes), "--budget-ms", "200", "--json",
+               str(out)) is None:
+            return
+        ours = lines_of(out.name)[0]
+        row = {"bytes": size_bytes, "latency_us": ours["latency_us"], "MBps": ours["forth_GBps"] * 1e9 / 2**20}
+        shell = lambda script, **more: run("bash", "-c", script.replace("ADDRESS", address), **more)
+        latency = perftest(shell, "tag_lat", size_bytes, count)
+        rate = perftest(shell, "tag_bw", size_bytes, count)
+        row["perftest_latency_us"] = latency and latency["average_us"]
+        row["perftest_MBps"] = rate and rate["MBps"]
+        rows.append(row)
+    record(f"p2p_{kind}", {"machine": machine(), "UCX_TLS": tls}, rows)
+
+
+def verbs():
+    text = say([str(ROOT / "tests" / "net" / "vm" / "run.sh"), SINEW, "bench.sh"])
+    if text is None:
+        return
+    record("verbs", {"machine": machine(), "where": "virtual machine, 2 emulated processors, rdma_rxe"},
+           [json.loads(line) for line in text.splitlines() if line.startswith("{")])
+
+
+PARTS = {"hierarchy_2": lambda: hierarchy(2), "hierarchy_4": lambda: hierarchy(4), "all_reduce": all_reduce,
+         "p2p_tcp": lambda: p2p("tcp"), "p2p_shm": lambda: p2p("shm"), "verbs": verbs}
+
+if __name__ == "__main__":
+    RUNS.mkdir(exist_ok=True)
+    for name in sys.argv[1:] or PARTS:
+        if name not in PARTS:
+            sys.exit(f"network: part '{name}' is unknown; legal: {', '.join(PARTS)}")
+        PARTS[name]()

@@ -1,0 +1,38 @@
+#include "comm/transport/verbs_regions.h"
+
+#include "sched/base/check.h"
+
+namespace sinew::comm {
+
+VerbsRegions::Lent* VerbsRegions::lend(const std::byte* data, std::int64_t size_bytes,
+                                       std::int64_t likely_bytes, int access) {
+  CHECK_LE(size_bytes, likely_bytes);
+  for (Lent& lent : lent_) {
+    if (lent.access != access || data < lent.begin ||
+        data + size_bytes > lent.begin + lent.size_bytes)
+      continue;
+    ++lent.uses;
+    return &lent;
+  }
+  // Where all of it is too much for a limit, the part that is needed now may do.
+  for (const std::int64_t size : {likely_bytes, size_bytes}) {
+    Lent lent;
+    lent.region.reset(verbs().reg_mr(domain_, const_cast<std::byte*>(data),
+                                     static_cast<std::size_t>(size), access));
+    if (lent.region == nullptr) continue;
+    lent.begin = data;
+    lent.size_bytes = size;
+    lent.access = access;
+    lent.uses = 1;
+    return &lent_.emplace_back(std::move(lent));
+  }
+  return nullptr;
+}
+
+void VerbsRegions::give_back(Lent* lent) {
+  CHECK_GT(lent->uses, 0);
+  if (--lent->uses > 0) return;
+  lent_.remove_if([&](const Lent& one) { return &one == lent; });
+}
+
+}  // namespace sinew::comm

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# bench.sh SINEW: inside the virtual machine. Messages between the two adapters by SINEW's p2p and, in the same run, by
+# perftest. Prints a line of JSON per measurement.
+set -uo pipefail
+sinew=$1
+root=$(cd "$(dirname "$0")/../../.." && pwd)
+source "$(dirname "$0")/devices.sh"
+
+cat > /tmp/rank <<'RANK'
+#!/usr/bin/env bash
+# One adapter per rank.
+export SINEW_TRANSPORT=verbs:$([[ ${OMPI_COMM_WORLD_RANK:-0} == 0 ]] && echo soft_left || echo soft_right)
+exec "$@"
+RANK
+chmod +x /tmp/rank
+export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_osc=pt2pt
+timeout 120 "$root/tools/mpirun.sh" -n 2 /tmp/rank "$sinew" p2p --bytes 8,64K,1M --budget-ms 500 --json /tmp/p2p.jsonl \
+  > /tmp/p2p.log 2>&1 || { tail -n 5 /tmp/p2p.log; exit 1; }
+sed 's/^{/{"what": "sinew p2p", /' /tmp/p2p.jsonl
+
+perftest() {  # perftest PROGRAM BYTES ITERATIONS COLUMN KEY
+  timeout 60 "$1" -d soft_left -x 1 -F -s "$2" -n "$3" > /dev/null 2>&1 &
+  local server=$! look
+  for ((look = 0; look < 100; ++look)); do
+    ss -ltn | grep -q ':18515 ' && break
+    sleep 0.1
+  done
+  timeout 60 "$1" -d soft_right -x 1 -F -s "$2" -n "$3" 10.9.0.1 2>/dev/null |
+    awk -v bytes="$2" -v program="$1" -v column="$4" -v key="$5" \
+      '$1 == bytes && NF > 3 {printf "{\"what\": \"%s\", \"bytes\": %d, \"%s\": %s}\n", program, bytes, key, $column}'
+  wait "$server"
+}
+perftest ib_write_lat 8 1000 5 latency_us
+perftest ib_write_bw 65536 400 4 MBps
+perftest ib_write_bw 1048576 100 4 MBps
