@@ -33,8 +33,12 @@ void Engine::check(const Ask& ask) const {
     throw UsageError(
         fmt::format("root {} is no rank; legal values: 0 to {}", ask.root, world_ - 1));
   }
+  if (ask.counts != nullptr) return check_parts(ask);
+  if (ask.op != sched::Collective::kBarrier && ask.count != 0) check_buffers(ask);
+}
+
+void Engine::check_buffers(const Ask& ask) const {
   const sched::Contract contract{.op = ask.op, .world = world_, .root = ask.root};
-  if (ask.op == sched::Collective::kBarrier || ask.count == 0) return;
   const std::int64_t part = ask.count * static_cast<std::int64_t>(size_of(ask.dtype));
   // Whose input, output are the parts of all ranks.
   const bool spreads = ask.op == sched::Collective::kReduceScatter ||
@@ -60,6 +64,46 @@ void Engine::check(const Ask& ask) const {
   throw UsageError(
       fmt::format("{}: input and output overlap in a way that is not the operation's in-place form",
                   sched::name_of(ask.op)));
+}
+
+// Blocks of different sizes, one after the other in rank order.
+void Engine::check_parts(const Ask& ask) const {
+  const sched::Contract contract{.op = ask.op, .world = world_, .root = ask.root};
+  const auto size = static_cast<std::int64_t>(size_of(ask.dtype));
+  const auto sum_before = [&](const std::int64_t* counts, int end) {
+    std::int64_t sum = 0;
+    for (int rank = 0; rank < end; ++rank) {
+      if (counts[rank] < 0) {
+        throw UsageError(fmt::format("count {} of rank {} is negative; legal values: 0 and more",
+                                     counts[rank], rank));
+      }
+      sum += counts[rank];
+    }
+    return sum;
+  };
+  const bool exchanges = ask.output_counts != nullptr;
+  const bool collects =
+      ask.op == sched::Collective::kAllGather || ask.op == sched::Collective::kGather;
+  const std::int64_t whole = sum_before(ask.counts, world_) * size;
+  const std::int64_t output_whole =
+      exchanges ? sum_before(ask.output_counts, world_) * size : whole;
+  const std::int64_t part = ask.counts[rank_] * size;
+  const std::int64_t before = sum_before(ask.counts, rank_) * size;
+  const bool reads = contract.has_input(rank_, rank_);
+  const bool writes = contract.has_output(rank_, rank_);
+  const Extent input{static_cast<const std::byte*>(ask.input),
+                     reads ? (collects ? part : whole) : 0};
+  const Extent output{static_cast<const std::byte*>(ask.output),
+                      writes ? (collects || exchanges ? output_whole : part) : 0};
+  check_pointer("input", ask.input, input.size);
+  check_pointer("output", ask.output, output.size);
+  if (!input.overlaps(output)) return;
+  const std::byte* const input_whole = input.begin - (collects ? before : 0);
+  const std::byte* const output_begin = output.begin - (collects ? 0 : before);
+  if (!exchanges && input_whole == output_begin) return;
+  throw UsageError(fmt::format(
+      "{}_v: input and output overlap in a way that is not the operation's in-place form",
+      sched::name_of(ask.op)));
 }
 
 }  // namespace sinew::comm

@@ -37,7 +37,10 @@ struct CallInfo {
   ReduceOp reduce = ReduceOp::kSum;
   Form form = Form::kBlocking;
   std::uint16_t root = 0;
-  std::uint16_t tag = 0;  // of a message; of a schedule from a file: a hash of its text
+  // Of a message; of a schedule from a file: a hash of its text; of a table's algorithm: 0, or, for
+  // parts of different sizes, a hash of the sizes.
+  static constexpr std::uint16_t kOwnParts = 0xffff;  // each rank has sizes of its own
+  std::uint16_t tag = 0;
   std::int64_t count = 0;
 
   [[nodiscard]] constexpr std::uint64_t packed() const {
@@ -67,6 +70,9 @@ constexpr std::uint32_t signature_of(std::uint64_t packed, std::int64_t count) {
   hash ^= (static_cast<std::uint64_t>(count) + 0x632be59bd9b4e019ULL) * 0x94d049bb133111ebULL;
   return static_cast<std::uint32_t>(hash >> 32) ^ static_cast<std::uint32_t>(hash);
 }
+
+// Of counts that all ranks pass alike: neither 0 nor kOwnParts.
+[[nodiscard]] std::uint16_t tag_of_parts(const std::int64_t* counts, int world);
 
 // The signatures of all calls so far in one word: ranks that differ in one call differ ever after,
 // so that a mismatch in a call in which they exchange nothing still shows at their next message.

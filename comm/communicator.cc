@@ -221,6 +221,95 @@ void Communicator::all_to_all(const void* input, void* output, std::int64_t coun
 
 void Communicator::barrier(Call call) { run({}, call); }
 
+// ---- parts of different sizes
+
+Ask Communicator::in_parts(Ask ask, Counts counts) const {
+  if (counts.size() != static_cast<std::size_t>(world())) {
+    throw UsageError(std::to_string(counts.size()) +
+                     " counts were given; legal is one per rank: " + std::to_string(world()));
+  }
+  ask.counts = counts.data();
+  for (const std::int64_t count : counts) ask.count += count;
+  return ask;
+}
+
+Ask Communicator::in_own_parts(Ask ask, Counts input_counts, Counts output_counts) const {
+  ask = in_parts(ask, output_counts);
+  ask.output_counts = ask.counts;
+  ask.count = 0;
+  return in_parts(ask, input_counts);
+}
+
+namespace {
+
+Ask ask_for(sched::Collective op, const void* input, void* output, DType dtype,
+            ReduceOp reduce = ReduceOp::kSum, int root = 0) {
+  return {
+      .op = op, .input = input, .output = output, .dtype = dtype, .reduce = reduce, .root = root};
+}
+
+}  // namespace
+
+void Communicator::reduce_scatter_v(const void* input, void* output, Counts counts, DType dtype,
+                                    ReduceOp op, Call call) {
+  run(in_parts(ask_for(sched::Collective::kReduceScatter, input, output, dtype, op), counts), call);
+}
+
+void Communicator::all_gather_v(const void* input, void* output, Counts counts, DType dtype,
+                                Call call) {
+  run(in_parts(ask_for(sched::Collective::kAllGather, input, output, dtype), counts), call);
+}
+
+void Communicator::gather_v(const void* input, void* output, Counts counts, DType dtype, int root,
+                            Call call) {
+  run(in_parts(ask_for(sched::Collective::kGather, input, output, dtype, {}, root), counts), call);
+}
+
+void Communicator::scatter_v(const void* input, void* output, Counts counts, DType dtype, int root,
+                             Call call) {
+  run(in_parts(ask_for(sched::Collective::kScatter, input, output, dtype, {}, root), counts), call);
+}
+
+void Communicator::all_to_all_v(const void* input, Counts input_counts, void* output,
+                                Counts output_counts, DType dtype, Call call) {
+  run(in_own_parts(ask_for(sched::Collective::kAllToAll, input, output, dtype), input_counts,
+                   output_counts),
+      call);
+}
+
+Request Communicator::start_reduce_scatter_v(const void* input, void* output, Counts counts,
+                                             DType dtype, ReduceOp op, Call call) {
+  return start(
+      in_parts(ask_for(sched::Collective::kReduceScatter, input, output, dtype, op), counts), call);
+}
+
+Request Communicator::start_all_gather_v(const void* input, void* output, Counts counts,
+                                         DType dtype, Call call) {
+  return start(in_parts(ask_for(sched::Collective::kAllGather, input, output, dtype), counts),
+               call);
+}
+
+Request Communicator::start_gather_v(const void* input, void* output, Counts counts, DType dtype,
+                                     int root, Call call) {
+  return start(
+      in_parts(ask_for(sched::Collective::kGather, input, output, dtype, {}, root), counts), call);
+}
+
+Request Communicator::start_scatter_v(const void* input, void* output, Counts counts, DType dtype,
+                                      int root, Call call) {
+  return start(
+      in_parts(ask_for(sched::Collective::kScatter, input, output, dtype, {}, root), counts), call);
+}
+
+Request Communicator::start_all_to_all_v(const void* input, Counts input_counts, void* output,
+                                         Counts output_counts, DType dtype, Call call) {
+  return start(in_own_parts(ask_for(sched::Collective::kAllToAll, input, output, dtype),
+                            input_counts, output_counts),
+               call);
+}
+
+// ---- started
+
 Request Communicator::start_all_reduce(const void* input, void* output, std::int64_t count,
                                        DType dtype, ReduceOp op, Call call) {
   return start({sched::Collective::kAllReduce, input, output, count, dtype, op, 0}, call);

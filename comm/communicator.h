@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -185,6 +186,22 @@ class Communicator {
   void all_to_all(const void* input, void* output, std::int64_t count, DType dtype, Call call = {});
   void barrier(Call call = {});
 
+  // Parts of different sizes. counts: [world], in elements, read during the call only; part r has
+  // counts[r] of them and parts lie one after the other in rank order. All ranks pass the same
+  // counts, except to all_to_all_v: there each rank says what it sends to and receives from each
+  // peer, every pair must agree, and input and output may not overlap. Otherwise as above, the
+  // in-place forms included; the schedules are those of the operations without _v.
+  using Counts = std::span<const std::int64_t>;
+  void reduce_scatter_v(const void* input, void* output, Counts counts, DType dtype, ReduceOp op,
+                        Call call = {});
+  void all_gather_v(const void* input, void* output, Counts counts, DType dtype, Call call = {});
+  void gather_v(const void* input, void* output, Counts counts, DType dtype, int root,
+                Call call = {});
+  void scatter_v(const void* input, void* output, Counts counts, DType dtype, int root,
+                 Call call = {});
+  void all_to_all_v(const void* input, Counts input_counts, void* output, Counts output_counts,
+                    DType dtype, Call call = {});
+
   [[nodiscard]] Request start_all_reduce(const void* input, void* output, std::int64_t count,
                                          DType dtype, ReduceOp op, Call call = {});
   [[nodiscard]] Request start_reduce_scatter(const void* input, void* output, std::int64_t count,
@@ -202,6 +219,16 @@ class Communicator {
   [[nodiscard]] Request start_all_to_all(const void* input, void* output, std::int64_t count,
                                          DType dtype, Call call = {});
   [[nodiscard]] Request start_barrier(Call call = {});
+  [[nodiscard]] Request start_reduce_scatter_v(const void* input, void* output, Counts counts,
+                                               DType dtype, ReduceOp op, Call call = {});
+  [[nodiscard]] Request start_all_gather_v(const void* input, void* output, Counts counts,
+                                           DType dtype, Call call = {});
+  [[nodiscard]] Request start_gather_v(const void* input, void* output, Counts counts, DType dtype,
+                                       int root, Call call = {});
+  [[nodiscard]] Request start_scatter_v(const void* input, void* output, Counts counts, DType dtype,
+                                        int root, Call call = {});
+  [[nodiscard]] Request start_all_to_all_v(const void* input, Counts input_counts, void* output,
+                                           Counts output_counts, DType dtype, Call call = {});
 
   // Point to point: the i-th send to a peer with a tag meets the i-th recv from this rank with that
   // tag; counts and types must agree. Tags are small integers in [0, kTags).
@@ -241,6 +268,8 @@ class Communicator {
 
  private:
   explicit Communicator(std::unique_ptr<Engine> engine);
+  [[nodiscard]] Ask in_parts(Ask ask, Counts counts) const;
+  [[nodiscard]] Ask in_own_parts(Ask ask, Counts input_counts, Counts output_counts) const;
   void run(const Ask& ask, Call call);
   [[nodiscard]] Request start(const Ask& ask, Call call);
   // Whether the call was the door's.

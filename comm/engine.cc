@@ -200,7 +200,7 @@ void Engine::run(const Ask& ask, std::string_view algorithm) {
     if (may_be_symmetric(ask, call.algorithm)) {
       run_symmetric(call, ask);
     } else {
-      wait(begin(call, plans_->get(call.algorithm, call.root), ask));
+      wait(begin(call, plan_of(call, ask), ask));
     }
   } else if (counter.calls % kTimeOneOf == kTimeOneOf - 1) {
     // A clock read costs as much as a quarter of such a call, so only some are timed, each for all
@@ -215,24 +215,47 @@ void Engine::run(const Ask& ask, std::string_view algorithm) {
 Operation& Engine::start(const Ask& ask, std::string_view algorithm) {
   raise_if_poisoned();
   const CallInfo call = resolve(ask, algorithm, Form::kStarted);
-  return begin(call, plans_->get(call.algorithm, call.root), ask);
+  return begin(call, plan_of(call, ask), ask);
+}
+
+// Ranks that forward parts of an all_to_all do not know their sizes when these differ.
+const Plan& Engine::plan_of(const CallInfo& call, const Ask& ask) {
+  // Of all_to_all only: there what is sent is always input, which nobody overwrites, so that ranks
+  // in place and ranks apart get on. Elsewhere nothing is gained.
+  const bool apart = ask.op == sched::Collective::kAllToAll && ask.input != ask.output;
+  const Plan& plan = plans_->get(call.algorithm, call.root, apart);
+  if (ask.output_counts != nullptr && plan.forwards) {
+    throw UsageError(
+        fmt::format("all_to_all_v by {}: it forwards parts through ranks that do not know their "
+                    "sizes; legal values: auto, direct, and others that move each part once",
+                    sched::algorithms()[call.algorithm].name));
+  }
+  return plan;
 }
 
 void Engine::run_schedule(const sched::Schedule& schedule, const Ask& ask) {
   raise_if_poisoned();
-  const std::string text = sched::print(schedule);
-  std::unique_ptr<Plan>& plan = own_plans_[text];
-  if (plan == nullptr) plan = std::make_unique<Plan>(prove_and_compile(schedule));
+  const OwnPlan& own = own_plan(schedule);
   check(ask);
   CallInfo call;
   call.kind = kind_of(ask.op);
   call.dtype = ask.dtype;
   call.reduce = ask.reduce;
   call.root = static_cast<std::uint16_t>(ask.root);
-  call.tag = static_cast<std::uint16_t>(std::hash<std::string>{}(text));
+  call.tag = own.tag;
   call.count = ask.count;
   const Timed timed(counters_.collective[static_cast<std::size_t>(ask.op)]);
-  wait(begin(call, *plan, ask));
+  wait(begin(call, own.plan, ask));
+}
+
+const Engine::OwnPlan& Engine::own_plan(const sched::Schedule& schedule) {
+  for (const std::unique_ptr<OwnPlan>& known : own_plans_) {
+    if (known->schedule == schedule) return *known;
+  }
+  const std::size_t hash = std::hash<std::string>{}(sched::print(schedule));
+  own_plans_.push_back(std::make_unique<OwnPlan>(
+      OwnPlan{schedule, prove_and_compile(schedule), static_cast<std::uint16_t>(hash)}));
+  return *own_plans_.back();
 }
 
 Plan Engine::prove_and_compile(const sched::Schedule& schedule) const {
@@ -276,14 +299,26 @@ CallInfo Engine::resolve(const Ask& ask, std::string_view algorithm, Form form) 
   call.form = form;
   call.root = static_cast<std::uint16_t>(ask.root);
   call.count = ask.count;
+  if (ask.output_counts != nullptr) {
+    // Every rank has its own: each pair compares what it exchanges.
+    call.tag = CallInfo::kOwnParts;
+    call.count = 0;
+  } else if (ask.counts != nullptr) {
+    call.tag = tag_of_parts(ask.counts, world_);
+  }
   return call;
 }
 
 std::uint8_t Engine::algorithm_of(const Ask& ask, std::string_view name) {
   if (name.empty())
     name = auto_by_default_ ? std::string_view("auto") : std::string_view(options_.algorithm);
+  // Its sizes are each rank's own: nothing to choose by.
+  if (name == "auto" && ask.output_counts != nullptr)
+    return direct_[static_cast<std::size_t>(ask.op)];
   if (name == "auto")
-    return selector_->index(ask.op, full_bytes(ask.op, ask.count, ask.dtype, world_));
+    return selector_->index(ask.op, ask.counts != nullptr
+                                        ? ask.count * static_cast<std::int64_t>(size_of(ask.dtype))
+                                        : full_bytes(ask.op, ask.count, ask.dtype, world_));
   Named& last = named_[static_cast<std::size_t>(ask.op)];
   if (last.root != ask.root || last.name != name) {
     last.index = algorithm_index(ask.op, name, world_, ask.root);
@@ -308,10 +343,19 @@ Operation& Engine::begin(const CallInfo& call, const Plan& plan, const Ask& ask,
                     .count = ask.count,
                     .dtype = ask.dtype,
                     .reduce = ask.reduce,
+                    .counts = ask.counts,
+                    .output_counts = ask.output_counts,
                     .flag = flag,
                     .channel = channel,
                     .shares_cores = policy_.spins == 0};
   operation.execution.start(operation.work);
+  // They are the caller's, and were needed at the start only.
+  operation.own_count = ask.counts != nullptr && ask.op == sched::Collective::kReduceScatter
+                            ? ask.counts[rank_]
+                            : ask.count;
+  operation.full_bytes = ask.counts != nullptr
+                             ? ask.count * static_cast<std::int64_t>(size_of(ask.dtype))
+                             : full_bytes(ask.op, ask.count, ask.dtype, world_);
   operation.running = true;
   ++running_;
   if (!operation.execution.running()) complete(operation);
@@ -323,21 +367,22 @@ void Engine::complete(Operation& operation) {
   --running_;
   const Work& work = operation.work;
   const sched::Contract& contract = work.plan->contract;
-  if (work.reduce == ReduceOp::kAvg && contract.reduces() && work.count > 0 && world_ > 1 &&
+  if (work.reduce == ReduceOp::kAvg && contract.reduces() && operation.own_count > 0 &&
+      world_ > 1 &&
       contract.has_output(rank_, contract.op == sched::Collective::kReduceScatter
                                      ? rank_ * contract.chunks_per_block
                                      : 0)) {
-    kernels::scale(work.dtype, work.output, work.count, world_);
+    kernels::scale(work.dtype, work.output, operation.own_count, world_);
   }
-  count_call({.op = contract.op, .count = work.count, .dtype = work.dtype},
-             operation.execution.sent_bytes());
+  count_call(contract.op, work.count, operation.full_bytes, operation.execution.sent_bytes());
 }
 
-void Engine::count_call(const Ask& ask, std::int64_t sent_bytes) {
-  Counter& counter = counters_.collective[static_cast<std::size_t>(ask.op)];
+void Engine::count_call(sched::Collective op, std::int64_t count, std::int64_t payload_bytes,
+                        std::int64_t sent_bytes) {
+  Counter& counter = counters_.collective[static_cast<std::size_t>(op)];
   ++counter.calls;
-  counter.elements += ask.count;
-  counter.payload_bytes += full_bytes(ask.op, ask.count, ask.dtype, world_);
+  counter.elements += count;
+  counter.payload_bytes += payload_bytes;
   counter.sent_bytes += sent_bytes;
 }
 
@@ -512,7 +557,11 @@ void Engine::raise_fault() {
     }
   }
   if (fault.kind != Fault::Kind::kForeignMessage) raise_unreadable(fault);
-  raise_mismatch(pending, fault.peer, theirs ? describe(*theirs) : "something else, now or before");
+  const bool same = theirs && pending.operation != nullptr && *theirs == pending.call();
+  raise_mismatch(pending, fault.peer,
+                 same     ? "the same, but with another count for what the two exchange"
+                 : theirs ? describe(*theirs)
+                          : "something else, now or before");
 }
 
 void Engine::raise_unreadable(const Fault& fault) {

@@ -52,6 +52,10 @@ struct Ask {
   DType dtype = DType::kU8;
   ReduceOp reduce = ReduceOp::kSum;
   int root = 0;
+  // [world] elements of each block instead of `count`, which then is their sum; null: all equal.
+  // Of all_to_all: of the input's blocks, and those of the output.
+  const std::int64_t* counts = nullptr;
+  const std::int64_t* output_counts = nullptr;
 };
 
 // Adds the time of its scope to a counter.
@@ -75,6 +79,8 @@ struct Operation {
   CallInfo call;
   Work work;
   std::uint64_t number = 0;
+  std::int64_t own_count = 0;   // elements of this rank's output of a reduction
+  std::int64_t full_bytes = 0;  // of the whole vector
   bool running = false;
 };
 
@@ -138,6 +144,12 @@ class Engine {
   void abandon();
 
  private:
+  // A schedule that is in no table, proved.
+  struct OwnPlan {
+    sched::Schedule schedule;
+    Plan plan;
+    std::uint16_t tag = 0;  // a hash of the schedule's text
+  };
   // A small call under way: it waits for a peer to open its box, or for the own box to be free.
   struct SmallCall {
     CallInfo call;
@@ -176,8 +188,12 @@ class Engine {
   // Before a caller that fails frees the memory that it lent for messages.
   void stop_landing();
   void find_direct();
+  [[nodiscard]] const OwnPlan& own_plan(const sched::Schedule& schedule);
   [[nodiscard]] Plan prove_and_compile(const sched::Schedule& schedule) const;
   void check(const Ask& ask) const;
+  void check_buffers(const Ask& ask) const;
+  void check_parts(const Ask& ask) const;
+  [[nodiscard]] const Plan& plan_of(const CallInfo& call, const Ask& ask);
   [[nodiscard]] CallInfo resolve(const Ask& ask, std::string_view algorithm, Form form);
   [[nodiscard]] std::uint8_t algorithm_of(const Ask& ask, std::string_view name);
   [[nodiscard]] bool is_small(const Ask& ask, std::uint8_t algorithm) const;
@@ -204,7 +220,8 @@ class Engine {
   [[nodiscard]] Operation& begin(const CallInfo& call, const Plan& plan, const Ask& ask,
                                  std::uint64_t flag = 0);
   void complete(Operation& operation);
-  void count_call(const Ask& ask, std::int64_t sent_bytes);
+  void count_call(sched::Collective op, std::int64_t count, std::int64_t payload_bytes,
+                  std::int64_t sent_bytes);
   [[nodiscard]] Transfer make_transfer(std::int64_t count, DType dtype, int peer, int tag) const;
   [[nodiscard]] Transfer& start_transfer(const Transfer& transfer);
 
@@ -240,8 +257,7 @@ class Engine {
   Transport* transport_ = nullptr;
   std::unique_ptr<Messages> messages_;
   std::unique_ptr<PlanCache> plans_;
-  std::map<std::string, std::unique_ptr<Plan>>
-      own_plans_;  // of schedules in no table, by their text
+  std::vector<std::unique_ptr<OwnPlan>> own_plans_;  // of schedules in no table
   std::unique_ptr<SmallBoxes> boxes_;
   std::unique_ptr<Selector> selector_;
   struct Named {

@@ -34,6 +34,7 @@ void Execution::start(const Work& work) {
   fault_ = {};
   place_chunks();
   place_scratch();
+  work_.counts = work_.output_counts = nullptr;
   // All ranks of a host share its cache: what they touch together counts.
   streams_ = kernels::bypasses_cache(2 * chunk_start_.back() * work.plan->contract.world);
   const Plan& plan = *work.plan;
@@ -60,24 +61,15 @@ void Execution::start(const Work& work) {
   remaining_ = plan.steps.size();
 }
 
-// chunk_start: block after block, in each block partition(count, C, i).
 void Execution::place_chunks() {
   const sched::Contract& contract = work_.plan->contract;
-  const int per_block = contract.chunks_per_block;
-  const std::int64_t quotient = work_.count / per_block;
-  const std::int64_t remainder = work_.count % per_block;
-  chunk_start_.resize(static_cast<std::size_t>(contract.chunks()) + 1);
-  std::int64_t* at = chunk_start_.data();
-  std::int64_t start = 0;
-  *at++ = 0;
-  for (int block = 0; block < contract.blocks(); ++block) {
-    for (int i = 0; i < per_block; ++i) {
-      start += (quotient + (i < remainder ? 1 : 0)) * element_bytes_;
-      *at++ = start;
-    }
-  }
+  place_blocks(work_.counts, chunk_start_);
+  output_start_.clear();
+  if (work_.output_counts != nullptr) place_blocks(work_.output_counts, output_start_);
   const std::int64_t own_block =
-      contract.blocks() == 1 ? 0 : work_.plan->rank * work_.count * element_bytes_;
+      contract.blocks() == 1
+          ? 0
+          : chunk_start_[static_cast<std::size_t>(work_.plan->rank * contract.chunks_per_block)];
   input_shift_ = output_shift_ = 0;
   switch (contract.op) {
     case sched::Collective::kAllGather:
@@ -95,6 +87,37 @@ void Execution::place_chunks() {
     case sched::Collective::kBarrier:
       break;
   }
+}
+
+// Block after block, in each block partition(count, C, i).
+void Execution::place_blocks(const std::int64_t* counts, std::vector<std::int64_t>& start) const {
+  const sched::Contract& contract = work_.plan->contract;
+  const int per_block = contract.chunks_per_block;
+  start.resize(static_cast<std::size_t>(contract.chunks()) + 1);
+  std::int64_t* at = start.data();
+  std::int64_t end = 0;
+  *at++ = 0;
+  for (int block = 0; block < contract.blocks(); ++block) {
+    const std::int64_t count = counts == nullptr ? work_.count : counts[block];
+    const std::int64_t quotient = count / per_block;
+    const std::int64_t remainder = count % per_block;
+    for (int i = 0; i < per_block; ++i) {
+      end += (quotient + (i < remainder ? 1 : 0)) * element_bytes_;
+      *at++ = end;
+    }
+  }
+}
+
+const std::vector<std::int64_t>& Execution::starts_of(sched::Space space) const {
+  if (space == sched::Space::kScratch) return scratch_start_;
+  return space == sched::Space::kOutput && !output_start_.empty() ? output_start_ : chunk_start_;
+}
+
+// Where each rank has counts of its own, nothing else shows that a pair's two agree.
+std::uint64_t Execution::flag_of(std::int64_t size) const {
+  if (output_start_.empty()) return work_.flag;
+  const auto mixed = static_cast<std::uint64_t>(size) * 0x9e3779b97f4a7c15ULL;
+  return work_.flag ^ (mixed >> 32);
 }
 
 void Execution::place_scratch() {
@@ -116,7 +139,8 @@ std::byte* Execution::address(sched::Slot slot) const {
       return const_cast<std::byte*>(static_cast<const std::byte*>(work_.input)) +
              (chunk_start_[slot.index()] - input_shift_);
     case sched::Space::kOutput:
-      return static_cast<std::byte*>(work_.output) + (chunk_start_[slot.index()] - output_shift_);
+      return static_cast<std::byte*>(work_.output) +
+             (starts_of(slot.space())[slot.index()] - output_shift_);
     case sched::Space::kScratch:
       return scratch_.get() + scratch_start_[slot.index()];
   }
@@ -125,13 +149,11 @@ std::byte* Execution::address(sched::Slot slot) const {
 
 // Input and Output of a chunk count as one place.
 std::int64_t Execution::start_of(sched::Slot slot) const {
-  return slot.space() == sched::Space::kScratch ? scratch_start_[slot.index()]
-                                                : chunk_start_[slot.index()];
+  return starts_of(slot.space())[slot.index()];
 }
 
 std::int64_t Execution::size_of_slots(sched::Slot slot, std::uint16_t chunks) const {
-  const std::vector<std::int64_t>& start =
-      slot.space() == sched::Space::kScratch ? scratch_start_ : chunk_start_;
+  const std::vector<std::int64_t>& start = starts_of(slot.space());
   return start[slot.index() + chunks] - start[slot.index()];
 }
 
@@ -194,7 +216,7 @@ bool Execution::advance_send(const PlanStep& step, State& state, std::int64_t un
   const Source source = source_of(step);
   if (state.oldest != 0) collect_released(step, state, &moved);
   while (state.issued < until || !state.opened) {
-    const Sent sent = transport_.send(step.peer, lane_of(step.lane), work_.flag,
+    const Sent sent = transport_.send(step.peer, lane_of(step.lane), flag_of(state.size),
                                       state.source + state.issued, until - state.issued, source);
     if (sent.size_bytes == Sent::kNoCredit) break;
     moved = true;
@@ -245,7 +267,7 @@ bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t
   }
   while ((state.done < until || !state.opened) &&
          transport_.peek(step.peer, lane_of(step.lane), &message)) {
-    if (!expected(step.peer, message)) return false;
+    if (!expected(step.peer, message, flag_of(state.size))) return false;
     const std::int64_t size = std::min(
         {message.size_bytes - state.used, until - state.done, portion(step.verb, message)});
     if (size > 0 && !consume(step, state, message, size)) return false;
@@ -262,8 +284,8 @@ bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t
   return moved;
 }
 
-bool Execution::expected(int peer, const Message& message) {
-  if (message.flag != work_.flag) {
+bool Execution::expected(int peer, const Message& message, std::uint64_t flag) {
+  if (message.flag != flag) {
     fail(Fault::Kind::kForeignMessage, peer, message.flag);
   } else if (message.data == nullptr && message.remote == 0) {
     fail(Fault::Kind::kUnmapped, peer, message.flag);
@@ -348,7 +370,7 @@ std::int64_t Execution::gather_sources(const PlanStep& step, const State& state,
       transport_.expect(operand.peer, lane_of(operand.lane), nullptr, rest, rest);
     }
     if (!transport_.peek(operand.peer, lane_of(operand.lane), &message)) return -1;
-    if (!expected(operand.peer, message)) return -1;
+    if (!expected(operand.peer, message, flag_of(state.size))) return -1;
     at.available = message.size_bytes - at.used;
     size = std::min({size, at.available, portion(step.verb, message)});
   }

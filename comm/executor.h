@@ -28,6 +28,10 @@ struct Work {
   std::int64_t count = 0;  // n of contract.h
   DType dtype = DType::kU8;
   ReduceOp reduce = ReduceOp::kSum;
+  // [blocks], read by start() only: elements of each block instead of `count`; null: all equal.
+  // output_counts: those of the output, where they differ (all_to_all).
+  const std::int64_t* counts = nullptr;
+  const std::int64_t* output_counts = nullptr;
   std::uint64_t flag = 0;  // opens every message
   int channel = 0;
   bool shares_cores = false;  // with other ranks: no time is idle
@@ -84,6 +88,10 @@ class Execution {
   };
 
   void place_chunks();
+  void place_blocks(const std::int64_t* counts, std::vector<std::int64_t>& start) const;
+  [[nodiscard]] const std::vector<std::int64_t>& starts_of(sched::Space space) const;
+  // Opens the messages of a step of `size` bytes.
+  [[nodiscard]] std::uint64_t flag_of(std::int64_t size) const;
   void place_scratch();
   [[nodiscard]] std::byte* address(sched::Slot slot) const;
   [[nodiscard]] std::int64_t start_of(sched::Slot slot) const;
@@ -103,7 +111,7 @@ class Execution {
   bool consume(const PlanStep& step, State& state, const Message& message, std::int64_t size);
   // The most of a message that is worth taking at once.
   [[nodiscard]] static std::int64_t portion(PlanVerb verb, const Message& message);
-  [[nodiscard]] bool expected(int peer, const Message& message);
+  [[nodiscard]] bool expected(int peer, const Message& message, std::uint64_t flag);
   // Of a message that is not addressable here.
   [[nodiscard]] bool pull(int peer, const Message& message, std::int64_t offset, std::byte* target,
                           std::int64_t size);
@@ -136,6 +144,7 @@ class Execution {
   std::vector<std::int64_t>
       shifts_;  // [plan dependences]: bytes from the later slot's start to the earlier's
   std::vector<std::int64_t> chunk_start_;    // [chunks + 1], bytes in the logical vector
+  std::vector<std::int64_t> output_start_;   // the same of outputs; empty: no difference
   std::vector<std::int64_t> scratch_start_;  // [scratch slots + 1], bytes
   std::int64_t input_shift_ = 0;  // where the caller's input begins in the logical vector
   std::int64_t output_shift_ = 0;

@@ -68,6 +68,8 @@ class Compiler {
     std::uint32_t next = 0;
     for (const Step& step : program_.steps) {
       plan_.receives |= receives(step.verb);
+      plan_.forwards |= step.verb == Verb::kSend ? step.source.space() != Space::kInput
+                                                 : step.target.space() != Space::kOutput;
       first_dependence_.push_back(next);
       next += step.dependences;
     }
@@ -226,6 +228,35 @@ std::vector<bool> find_moved(const sched::Schedule& schedule, int rank,
   return moved;
 }
 
+// Whether two slots are one place where input and output do not overlap.
+bool same_place(Slot a, std::uint16_t a_chunks, Slot b, std::uint16_t b_chunks) {
+  return a.space() == b.space() && overlap(range_of(a, a_chunks), range_of(b, b_chunks));
+}
+
+// Without the dependences that only serve calls in place.
+sched::Schedule for_apart(sched::Schedule schedule) {
+  for (sched::Program& program : schedule.programs) {
+    std::vector<std::uint32_t> kept;
+    std::size_t next = 0;
+    for (Step& step : program.steps) {
+      const std::size_t end = next + step.dependences;
+      const std::size_t before = kept.size();
+      for (; next < end; ++next) {
+        const Step& earlier = program.steps[program.dependences[next]];
+        bool any = false;
+        for (const Slot mine : {step.source, step.target}) {
+          for (const Slot theirs : {earlier.source, earlier.target})
+            any |= same_place(mine, step.chunks, theirs, earlier.chunks);
+        }
+        if (any) kept.push_back(program.dependences[next]);
+      }
+      step.dependences = static_cast<std::uint16_t>(kept.size() - before);
+    }
+    program.dependences = std::move(kept);
+  }
+  return schedule;
+}
+
 }  // namespace
 
 Plan compile(const sched::Schedule& schedule, int rank, const CompileOptions& options) {
@@ -249,13 +280,15 @@ Plan compile_whole(const sched::Schedule& schedule, int rank, bool may_fuse) {
                   .moved = &moved});
 }
 
-const Plan& PlanCache::find(std::uint8_t algorithm, int root) {
-  std::unique_ptr<Plan>& plan = plans_[{algorithm, root}];
+const Plan& PlanCache::find(std::uint8_t algorithm, int root, bool apart) {
+  std::unique_ptr<Plan>& plan = plans_[{algorithm, root, apart}];
   if (plan == nullptr) {
     const sched::Params params{.world = world_, .root = root, .group = group_};
     const sched::Algorithm& row = sched::algorithms()[algorithm];
     if (world_ <= kMostWorldToProve) {
-      plan = std::make_unique<Plan>(compile_whole(sched::generate(row, params), rank_, fuse_));
+      sched::Schedule schedule = sched::generate(row, params);
+      if (apart) schedule = for_apart(std::move(schedule));
+      plan = std::make_unique<Plan>(compile_whole(schedule, rank_, fuse_));
     } else {
       plan = std::make_unique<Plan>(compile(sched::generate(row, params, rank_), rank_,
                                             {.unbuffered = false, .fuse = false}));
@@ -264,6 +297,7 @@ const Plan& PlanCache::find(std::uint8_t algorithm, int root) {
   last_ = plan.get();
   last_algorithm_ = algorithm;
   last_root_ = root;
+  last_apart_ = apart;
   return *plan;
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "sched/collective/registry.h"
@@ -72,6 +73,7 @@ struct Plan {
   std::vector<PlanOperand> operands;
   std::vector<std::uint32_t> scratch_chunk;
   bool receives = false;  // any message
+  bool forwards = false;  // sends what is not the caller's input, or receives what is not output
 };
 
 struct CompileOptions {
@@ -95,13 +97,16 @@ class PlanCache {
   PlanCache(int rank, int world, bool fuse, int group = 0)
       : rank_(rank), world_(world), group_(group), fuse_(fuse) {}
   // algorithm: index into sched::algorithms(). Throws UsageError when it refuses this world.
-  [[nodiscard]] const Plan& get(std::uint8_t algorithm, int root) {
-    if (last_ != nullptr && last_algorithm_ == algorithm && last_root_ == root) return *last_;
-    return find(algorithm, root);
+  // apart: for buffers that do not overlap, so that nothing waits for its own input to be sent.
+  [[nodiscard]] const Plan& get(std::uint8_t algorithm, int root, bool apart = false) {
+    if (last_ != nullptr && last_algorithm_ == algorithm && last_root_ == root &&
+        last_apart_ == apart)
+      return *last_;
+    return find(algorithm, root, apart);
   }
 
  private:
-  const Plan& find(std::uint8_t algorithm, int root);
+  const Plan& find(std::uint8_t algorithm, int root, bool apart);
 
   int rank_;
   int world_;
@@ -110,7 +115,8 @@ class PlanCache {
   const Plan* last_ = nullptr;
   std::uint8_t last_algorithm_ = 0;
   int last_root_ = 0;
-  std::map<std::pair<int, int>, std::unique_ptr<Plan>> plans_;
+  bool last_apart_ = false;
+  std::map<std::tuple<int, int, bool>, std::unique_ptr<Plan>> plans_;
 };
 
 }  // namespace sinew::comm

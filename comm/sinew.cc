@@ -74,6 +74,11 @@ Communicator& checked(sinew_comm* comm) {
   return *comm->communicator;
 }
 
+Communicator::Counts counts_of(sinew_comm* comm, const int64_t* counts) {
+  if (counts == nullptr) throw sinew::UsageError("the counts are NULL; legal is one per rank");
+  return {counts, static_cast<std::size_t>(checked(comm).world())};
+}
+
 Call by(const char* algorithm) {
   if (algorithm == nullptr) return {};
   return {.algorithm = algorithm};
@@ -172,6 +177,70 @@ sinew_status sinew_comm_reduce(sinew_comm* comm, const void* input, void* output
   });
 }
 
+sinew_status sinew_comm_gather(sinew_comm* comm, const void* input, void* output, int64_t count,
+                               sinew_dtype dtype, int root, const char* algorithm) {
+  return guarded(
+      [&] { checked(comm).gather(input, output, count, checked(dtype), root, by(algorithm)); });
+}
+
+sinew_status sinew_comm_scatter(sinew_comm* comm, const void* input, void* output, int64_t count,
+                                sinew_dtype dtype, int root, const char* algorithm) {
+  return guarded(
+      [&] { checked(comm).scatter(input, output, count, checked(dtype), root, by(algorithm)); });
+}
+
+sinew_status sinew_comm_all_to_all(sinew_comm* comm, const void* input, void* output, int64_t count,
+                                   sinew_dtype dtype, const char* algorithm) {
+  return guarded(
+      [&] { checked(comm).all_to_all(input, output, count, checked(dtype), by(algorithm)); });
+}
+
+sinew_status sinew_comm_reduce_scatter_v(sinew_comm* comm, const void* input, void* output,
+                                         const int64_t* counts, sinew_dtype dtype,
+                                         sinew_reduce_op op, const char* algorithm) {
+  return guarded([&] {
+    checked(comm).reduce_scatter_v(input, output, counts_of(comm, counts), checked(dtype),
+                                   checked(op), by(algorithm));
+  });
+}
+
+sinew_status sinew_comm_all_gather_v(sinew_comm* comm, const void* input, void* output,
+                                     const int64_t* counts, sinew_dtype dtype,
+                                     const char* algorithm) {
+  return guarded([&] {
+    checked(comm).all_gather_v(input, output, counts_of(comm, counts), checked(dtype),
+                               by(algorithm));
+  });
+}
+
+sinew_status sinew_comm_gather_v(sinew_comm* comm, const void* input, void* output,
+                                 const int64_t* counts, sinew_dtype dtype, int root,
+                                 const char* algorithm) {
+  return guarded([&] {
+    checked(comm).gather_v(input, output, counts_of(comm, counts), checked(dtype), root,
+                           by(algorithm));
+  });
+}
+
+sinew_status sinew_comm_scatter_v(sinew_comm* comm, const void* input, void* output,
+                                  const int64_t* counts, sinew_dtype dtype, int root,
+                                  const char* algorithm) {
+  return guarded([&] {
+    checked(comm).scatter_v(input, output, counts_of(comm, counts), checked(dtype), root,
+                            by(algorithm));
+  });
+}
+
+sinew_status sinew_comm_all_to_all_v(sinew_comm* comm, const void* input,
+                                     const int64_t* input_counts, void* output,
+                                     const int64_t* output_counts, sinew_dtype dtype,
+                                     const char* algorithm) {
+  return guarded([&] {
+    checked(comm).all_to_all_v(input, counts_of(comm, input_counts), output,
+                               counts_of(comm, output_counts), checked(dtype), by(algorithm));
+  });
+}
+
 sinew_status sinew_comm_barrier(sinew_comm* comm, const char* algorithm) {
   return guarded([&] { checked(comm).barrier(by(algorithm)); });
 }
@@ -226,6 +295,78 @@ sinew_status sinew_comm_start_reduce(sinew_comm* comm, const void* input, void* 
   return started(request, [&] {
     return checked(comm).start_reduce(input, output, count, checked(dtype), checked(op), root,
                                       by(algorithm));
+  });
+}
+
+sinew_status sinew_comm_start_gather(sinew_comm* comm, const void* input, void* output,
+                                     int64_t count, sinew_dtype dtype, int root,
+                                     const char* algorithm, sinew_request** request) {
+  return started(request, [&] {
+    return checked(comm).start_gather(input, output, count, checked(dtype), root, by(algorithm));
+  });
+}
+
+sinew_status sinew_comm_start_scatter(sinew_comm* comm, const void* input, void* output,
+                                      int64_t count, sinew_dtype dtype, int root,
+                                      const char* algorithm, sinew_request** request) {
+  return started(request, [&] {
+    return checked(comm).start_scatter(input, output, count, checked(dtype), root, by(algorithm));
+  });
+}
+
+sinew_status sinew_comm_start_all_to_all(sinew_comm* comm, const void* input, void* output,
+                                         int64_t count, sinew_dtype dtype, const char* algorithm,
+                                         sinew_request** request) {
+  return started(request, [&] {
+    return checked(comm).start_all_to_all(input, output, count, checked(dtype), by(algorithm));
+  });
+}
+
+sinew_status sinew_comm_start_reduce_scatter_v(sinew_comm* comm, const void* input, void* output,
+                                               const int64_t* counts, sinew_dtype dtype,
+                                               sinew_reduce_op op, const char* algorithm,
+                                               sinew_request** request) {
+  return started(request, [&] {
+    return checked(comm).start_reduce_scatter_v(input, output, counts_of(comm, counts),
+                                                checked(dtype), checked(op), by(algorithm));
+  });
+}
+
+sinew_status sinew_comm_start_all_gather_v(sinew_comm* comm, const void* input, void* output,
+                                           const int64_t* counts, sinew_dtype dtype,
+                                           const char* algorithm, sinew_request** request) {
+  return started(request, [&] {
+    return checked(comm).start_all_gather_v(input, output, counts_of(comm, counts), checked(dtype),
+                                            by(algorithm));
+  });
+}
+
+sinew_status sinew_comm_start_gather_v(sinew_comm* comm, const void* input, void* output,
+                                       const int64_t* counts, sinew_dtype dtype, int root,
+                                       const char* algorithm, sinew_request** request) {
+  return started(request, [&] {
+    return checked(comm).start_gather_v(input, output, counts_of(comm, counts), checked(dtype),
+                                        root, by(algorithm));
+  });
+}
+
+sinew_status sinew_comm_start_scatter_v(sinew_comm* comm, const void* input, void* output,
+                                        const int64_t* counts, sinew_dtype dtype, int root,
+                                        const char* algorithm, sinew_request** request) {
+  return started(request, [&] {
+    return checked(comm).start_scatter_v(input, output, counts_of(comm, counts), checked(dtype),
+                                         root, by(algorithm));
+  });
+}
+
+sinew_status sinew_comm_start_all_to_all_v(sinew_comm* comm, const void* input,
+                                           const int64_t* input_counts, void* output,
+                                           const int64_t* output_counts, sinew_dtype dtype,
+                                           const char* algorithm, sinew_request** request) {
+  return started(request, [&] {
+    return checked(comm).start_all_to_all_v(input, counts_of(comm, input_counts), output,
+                                            counts_of(comm, output_counts), checked(dtype),
+                                            by(algorithm));
   });
 }
 

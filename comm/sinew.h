@@ -74,7 +74,32 @@ sinew_status sinew_comm_broadcast(sinew_comm* comm, const void* input, void* out
 sinew_status sinew_comm_reduce(sinew_comm* comm, const void* input, void* output, int64_t count,
                                sinew_dtype dtype, sinew_reduce_op op, int root,
                                const char* algorithm);
+sinew_status sinew_comm_gather(sinew_comm* comm, const void* input, void* output, int64_t count,
+                               sinew_dtype dtype, int root, const char* algorithm);
+sinew_status sinew_comm_scatter(sinew_comm* comm, const void* input, void* output, int64_t count,
+                                sinew_dtype dtype, int root, const char* algorithm);
+sinew_status sinew_comm_all_to_all(sinew_comm* comm, const void* input, void* output, int64_t count,
+                                   sinew_dtype dtype, const char* algorithm);
 sinew_status sinew_comm_barrier(sinew_comm* comm, const char* algorithm);
+
+/* Parts of different sizes: counts has one number of elements per rank, read during the call only.
+ */
+sinew_status sinew_comm_reduce_scatter_v(sinew_comm* comm, const void* input, void* output,
+                                         const int64_t* counts, sinew_dtype dtype,
+                                         sinew_reduce_op op, const char* algorithm);
+sinew_status sinew_comm_all_gather_v(sinew_comm* comm, const void* input, void* output,
+                                     const int64_t* counts, sinew_dtype dtype,
+                                     const char* algorithm);
+sinew_status sinew_comm_gather_v(sinew_comm* comm, const void* input, void* output,
+                                 const int64_t* counts, sinew_dtype dtype, int root,
+                                 const char* algorithm);
+sinew_status sinew_comm_scatter_v(sinew_comm* comm, const void* input, void* output,
+                                  const int64_t* counts, sinew_dtype dtype, int root,
+                                  const char* algorithm);
+sinew_status sinew_comm_all_to_all_v(sinew_comm* comm, const void* input,
+                                     const int64_t* input_counts, void* output,
+                                     const int64_t* output_counts, sinew_dtype dtype,
+                                     const char* algorithm);
 
 /* Point to point: tags are 0 to 15. */
 sinew_status sinew_comm_send(sinew_comm* comm, const void* data, int64_t count, sinew_dtype dtype,
@@ -99,6 +124,32 @@ sinew_status sinew_comm_start_broadcast(sinew_comm* comm, const void* input, voi
 sinew_status sinew_comm_start_reduce(sinew_comm* comm, const void* input, void* output,
                                      int64_t count, sinew_dtype dtype, sinew_reduce_op op, int root,
                                      const char* algorithm, sinew_request** request);
+sinew_status sinew_comm_start_gather(sinew_comm* comm, const void* input, void* output,
+                                     int64_t count, sinew_dtype dtype, int root,
+                                     const char* algorithm, sinew_request** request);
+sinew_status sinew_comm_start_scatter(sinew_comm* comm, const void* input, void* output,
+                                      int64_t count, sinew_dtype dtype, int root,
+                                      const char* algorithm, sinew_request** request);
+sinew_status sinew_comm_start_all_to_all(sinew_comm* comm, const void* input, void* output,
+                                         int64_t count, sinew_dtype dtype, const char* algorithm,
+                                         sinew_request** request);
+sinew_status sinew_comm_start_reduce_scatter_v(sinew_comm* comm, const void* input, void* output,
+                                               const int64_t* counts, sinew_dtype dtype,
+                                               sinew_reduce_op op, const char* algorithm,
+                                               sinew_request** request);
+sinew_status sinew_comm_start_all_gather_v(sinew_comm* comm, const void* input, void* output,
+                                           const int64_t* counts, sinew_dtype dtype,
+                                           const char* algorithm, sinew_request** request);
+sinew_status sinew_comm_start_gather_v(sinew_comm* comm, const void* input, void* output,
+                                       const int64_t* counts, sinew_dtype dtype, int root,
+                                       const char* algorithm, sinew_request** request);
+sinew_status sinew_comm_start_scatter_v(sinew_comm* comm, const void* input, void* output,
+                                        const int64_t* counts, sinew_dtype dtype, int root,
+                                        const char* algorithm, sinew_request** request);
+sinew_status sinew_comm_start_all_to_all_v(sinew_comm* comm, const void* input,
+                                           const int64_t* input_counts, void* output,
+                                           const int64_t* output_counts, sinew_dtype dtype,
+                                           const char* algorithm, sinew_request** request);
 sinew_status sinew_comm_start_barrier(sinew_comm* comm, const char* algorithm,
                                       sinew_request** request);
 sinew_status sinew_comm_start_send(sinew_comm* comm, const void* data, int64_t count,

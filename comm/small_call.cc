@@ -76,7 +76,9 @@ bool hears_all(const Ask& ask, int rank) {
 }  // namespace
 
 bool Engine::is_small(const Ask& ask, std::uint8_t algorithm) const {
-  if (algorithm != direct_[static_cast<std::size_t>(ask.op)] || !options_.small_calls) return false;
+  if (algorithm != direct_[static_cast<std::size_t>(ask.op)] || !options_.small_calls ||
+      ask.counts != nullptr)
+    return false;
   const std::int64_t shares = is_apportioned(ask.op) ? world_ : 1;
   return ask.count <= SmallBoxes::kPayloadBytes &&
          ask.count * shares * static_cast<std::int64_t>(size_of(ask.dtype)) <=
@@ -96,7 +98,8 @@ void Engine::run_small(const CallInfo& call, const Ask& ask) {
   }
   if (ask.count > 0) combine_boxes(ask);
   block_->roster->end(small.number);
-  count_call(ask, sent_bytes(ask, share, world_));
+  count_call(ask.op, ask.count, full_bytes(ask.op, ask.count, ask.dtype, world_),
+             sent_bytes(ask, share, world_));
 }
 
 void Engine::open_box(SmallCall& small, std::uint64_t flag, const void* payload,

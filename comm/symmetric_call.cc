@@ -60,7 +60,7 @@ std::uint64_t closing(std::uint64_t flag) { return flag ^ 0xffffffffU; }
 }  // namespace
 
 bool Engine::may_be_symmetric(const Ask& ask, std::uint8_t algorithm) const {
-  return regions_->ever_used() && world_ > 1 && options_.small_calls &&
+  return regions_->ever_used() && world_ > 1 && options_.small_calls && ask.counts == nullptr &&
          algorithm == symmetric_[static_cast<std::size_t>(ask.op)] &&
          full_bytes(ask.op, ask.count, ask.dtype, world_) >= kLeastBytes;
 }
@@ -97,7 +97,7 @@ void Engine::run_symmetric(const CallInfo& call, const Ask& ask) {
   open_box(end, closing(flag), nullptr, 0);
   hear_all(end);
   block_->roster->end(opening.number);
-  count_call(ask, sent);
+  count_call(ask.op, ask.count, full_bytes(ask.op, ask.count, ask.dtype, world_), sent);
 }
 
 const std::byte* Engine::mapped(int peer, Regions::Place place, std::int64_t size) {

@@ -24,6 +24,7 @@ TEST(Exchange, SymmetricBuffersGiveTheSameResults) { on_worlds(check_symmetric);
 TEST(Exchange, CallsOnSymmetricMemoryGiveTheBitsOfTheirSchedule) {
   on_worlds(check_symmetric_bits);
 }
+TEST(Exchange, PartsOfDifferentSizesGiveThePlainResult) { on_worlds(check_parts); }
 TEST(Exchange, CallsInFlightDoNotMix) { on_worlds(check_several_in_flight); }
 
 }  // namespace

@@ -143,6 +143,32 @@ TEST(Failure, MismatchedCallsAreNamedOnEveryRank) {
   }
 }
 
+// Equal in sum; and of all_to_all_v, where no rank knows another's, one pair that disagrees.
+TEST(Failure, PartsThatDisagreeAreFound) {
+  const std::vector<std::int64_t> left{3000, 2000};
+  const std::vector<std::int64_t> right{2000, 3000};
+  Failures failures;
+  for (const std::string& text : errors_of(
+           2, {.timeout_s = 30},
+           [&](Communicator& c) {
+             c.all_gather_v(buffer(0), buffer(1), c.rank() == 0 ? left : right, DType::kU8);
+           },
+           failures, Cause::kMismatch)) {
+    EXPECT_NE(text.find("all_gather_v/direct of 5000 u8 in parts"), std::string::npos) << text;
+  }
+  for (const std::string& text : errors_of(
+           2, {.timeout_s = 30},
+           [&](Communicator& c) {
+             // Rank 0 expects 3000 bytes of rank 1, which sends 2000.
+             const std::vector<std::int64_t>& expects = c.rank() == 0 ? left : right;
+             const std::vector<std::int64_t> from{expects[0], c.rank() == 0 ? 3000 : expects[1]};
+             c.all_to_all_v(buffer(0), expects, buffer(1), from, DType::kU8);
+           },
+           failures, Cause::kMismatch)) {
+    EXPECT_NE(text.find("all_to_all_v"), std::string::npos) << text;
+  }
+}
+
 TEST(Failure, MismatchedMessagesAreNamedOnBothRanks) {
   Failures failures;
   for (const std::int64_t count : {std::int64_t{0}, std::int64_t{3}, std::int64_t{100'000}}) {

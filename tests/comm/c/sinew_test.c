@@ -72,6 +72,56 @@ static void check_collectives(sinew_comm* comm) {
   free(output);
 }
 
+/* Rank r's part has kCount + r elements. */
+static void check_parts(sinew_comm* comm) {
+  const int root = world - 1;
+  int64_t total = 0;
+  int64_t* counts = malloc(sizeof(int64_t) * (size_t)world);
+  int64_t* equal = malloc(sizeof(int64_t) * (size_t)world);
+  CHECK(counts != NULL && equal != NULL);
+  for (int peer = 0; peer < world; ++peer) {
+    counts[peer] = kCount + peer;
+    equal[peer] = kCount;
+    total += counts[peer];
+  }
+  int64_t* input = malloc(sizeof(int64_t) * (size_t)total);
+  int64_t* output = malloc(sizeof(int64_t) * (size_t)total);
+  CHECK(input != NULL && output != NULL);
+  for (int64_t i = 0; i < total; ++i) input[i] = i + rank;
+
+  CHECK(sinew_comm_gather(comm, input, output, kCount, SINEW_I64, root, NULL) == SINEW_OK);
+  for (int64_t i = 0; rank == root && i < (int64_t)kCount * world; ++i)
+    CHECK(output[i] == i % kCount + i / kCount);
+  CHECK(sinew_comm_scatter(comm, input, output, kCount, SINEW_I64, root, NULL) == SINEW_OK);
+  for (int64_t i = 0; i < kCount; ++i) CHECK(output[i] == (int64_t)rank * kCount + i + root);
+  sinew_request* request = NULL;
+  CHECK(sinew_comm_start_all_to_all(comm, input, output, kCount, SINEW_I64, NULL, &request) ==
+        SINEW_OK);
+  CHECK(sinew_request_wait(request) == SINEW_OK);
+  for (int64_t i = 0; i < (int64_t)kCount * world; ++i)
+    CHECK(output[i] == (int64_t)rank * kCount + i % kCount + i / kCount);
+
+  CHECK(sinew_comm_all_gather_v(comm, input, output, counts, SINEW_I64, NULL) == SINEW_OK);
+  CHECK(output[total - 1] == counts[root] - 1 + root);
+  CHECK(sinew_comm_reduce_scatter_v(comm, input, output, counts, SINEW_I64, SINEW_SUM, NULL) ==
+        SINEW_OK);
+  const int64_t before = (int64_t)rank * kCount + rank * (int64_t)(rank - 1) / 2;
+  for (int64_t i = 0; i < counts[rank]; ++i)
+    CHECK(output[i] == (before + i) * world + sum_of_ranks());
+  CHECK(sinew_comm_gather_v(comm, input, output, counts, SINEW_I64, root, NULL) == SINEW_OK);
+  if (rank == root) CHECK(output[total - 1] == counts[root] - 1 + root);
+  CHECK(sinew_comm_scatter_v(comm, input, output, counts, SINEW_I64, root, NULL) == SINEW_OK);
+  for (int64_t i = 0; i < counts[rank]; ++i) CHECK(output[i] == before + i + root);
+  CHECK(sinew_comm_all_to_all_v(comm, input, equal, output, equal, SINEW_I64, NULL) == SINEW_OK);
+  for (int64_t i = 0; i < (int64_t)kCount * world; ++i)
+    CHECK(output[i] == (int64_t)rank * kCount + i % kCount + i / kCount);
+  CHECK(sinew_comm_all_gather_v(comm, input, output, NULL, SINEW_I64, NULL) == SINEW_USAGE);
+  free(input);
+  free(output);
+  free(counts);
+  free(equal);
+}
+
 static void check_requests(sinew_comm* comm) {
   static int64_t values[4][kCount];
   sinew_request* requests[4];
@@ -184,6 +234,7 @@ int main(void) {
   rank = sinew_comm_rank(comm);
   world = sinew_comm_world(comm);
   check_collectives(comm);
+  check_parts(comm);
   check_requests(comm);
   check_split_and_memory(comm);
   check_bad_input(comm);

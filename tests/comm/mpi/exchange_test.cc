@@ -22,6 +22,9 @@ TEST(ExchangeMpi, SymmetricBuffersGiveTheSameResults) {
 TEST(ExchangeMpi, CallsOnSymmetricMemoryGiveTheBitsOfTheirSchedule) {
   EXPECT_EQ(check_symmetric_bits(*Communicator::from_mpi({})), "");
 }
+TEST(ExchangeMpi, PartsOfDifferentSizesGiveThePlainResult) {
+  EXPECT_EQ(check_parts(*Communicator::from_mpi({})), "");
+}
 TEST(ExchangeMpi, CallsInFlightDoNotMix) {
   EXPECT_EQ(check_several_in_flight(*Communicator::from_mpi({})), "");
 }

@@ -20,6 +20,9 @@ namespace sinew::comm::testing {
 // Sums of floats, so that their order shows: on symmetric buffers, in place, and when one rank's
 // are not symmetric, the bits are those of plain buffers.
 [[nodiscard]] std::string check_symmetric_bits(Communicator& communicator);
+// Parts of different sizes, some or all empty: every algorithm of the registry gives what the plain
+// definition says, in place and not, blocking and started; and leaves the rest alone.
+[[nodiscard]] std::string check_parts(Communicator& communicator);
 // More started calls than channels, waited for in another order, with messages and blocking calls
 // between.
 [[nodiscard]] std::string check_several_in_flight(Communicator& communicator);
