@@ -1,7 +1,7 @@
 # Thin: every target is one preset or one script. `make demo` and `make test` do all the set-up.
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup build demo test test-rdma check sanitize bench format clean
+.PHONY: all setup build demo test test-full test-rdma check sanitize bench format clean
 
 all: build
 
@@ -17,6 +17,13 @@ demo: build
 
 test: build
 	@ctest --test-dir build --output-on-failure
+
+# Every operation, algorithm, type, reduction, placement and size class of the collectives, where
+# `make test` takes samples. Most of an hour on two cores.
+test-full: build
+	@SINEW_TEST_FULL=1 build/tests/test_comm --gtest_filter='*EveryCombination*'
+	@for n in 1 2 3 4 8; do SINEW_TEST_FULL=1 tools/mpirun.sh -n $$n build/tests/test_comm_mpi \
+	  --gtest_filter='*EveryCombination*' || exit 1; done
 
 # RDMA in a virtual machine with soft adapters; prints why it is skipped where there can be none.
 test-rdma: setup

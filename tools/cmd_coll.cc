@@ -9,16 +9,20 @@
 
 #include "bench/bound.h"
 #include "bench/collective_case.h"
+#include "bench/memory_rate.h"
 #include "bench/mpi_baseline.h"
 #include "bench/repeat.h"
 #include "comm/communicator.h"
 #include "comm/device/cuda_ipc.h"
+#include "kernels/streaming.h"
 #include "sched/base/error.h"
 #include "sched/base/text.h"
 #include "sched/base/units.h"
 #include "sched/collective/registry.h"
+#include "sched/verify.h"
 #include "tools/command.h"
 #include "tools/device_coll.h"
+#include "tools/files.h"
 #include "tools/json_lines.h"
 #include "tools/launcher.h"
 #include "tools/machine.h"
@@ -47,6 +51,7 @@ struct Options {
   std::string copies = "auto";
   std::string baseline = "none";
   std::string selection;
+  std::string schedule;
   std::string json;
   int root = 0;
   bool explain_choice = false;
@@ -64,6 +69,7 @@ struct Request {
   std::vector<DType> dtypes;
   std::vector<ReduceOp> reduces;
   std::vector<CollectiveCase::Buffers> buffers;
+  std::optional<sched::Schedule> schedule;  // the user's own, measured beside the others
 };
 
 // The operations that have an algorithm, in the order of the registry.
@@ -114,6 +120,15 @@ Request parse_request(const Options& options) {
   request.algorithms =
       parse_list<std::string>(options.algorithms, [](auto name) { return std::string(name); });
   request.sizes_bytes = parse_byte_range(options.bytes);
+  if (!options.schedule.empty()) {
+    AnySchedule read = read_schedule("--schedule", options.schedule);
+    if (!std::holds_alternative<sched::Schedule>(read)) {
+      throw UsageError(fmt::format("--schedule '{}' is a pipeline's; legal is a collective's",
+                                   options.schedule));
+    }
+    request.schedule = std::get<sched::Schedule>(std::move(read));
+    request.ops = {request.schedule->contract.op};
+  }
   request.dtypes = parse_list<DType>(options.dtypes, parse_dtype);
   request.reduces = parse_list<ReduceOp>(options.reduces, parse_reduce_op);
   request.buffers = parse_list<CollectiveCase::Buffers>(options.buffers, parse_buffers);
@@ -144,6 +159,20 @@ std::vector<std::string> names_for(const Request& request, const CollectiveShape
     }
   }
   return names;
+}
+
+// Proves a schedule before anything of it runs; the counterexample is drawn.
+sched::Cost prove(const sched::Schedule& schedule, const std::string& path, int world) {
+  if (schedule.contract.world != world) {
+    throw UsageError(fmt::format("--schedule '{}' is for {} ranks and {} were launched", path,
+                                 schedule.contract.world, world));
+  }
+  const sched::Verdict verdict = sched::verify(schedule);
+  if (!verdict.proved()) {
+    throw UsageError(
+        fmt::format("--schedule '{}' is wrong: {}\n{}", path, verdict.failure, verdict.drawing));
+  }
+  return verdict.facts.cost;
 }
 
 // Of all ranks on this machine, for the largest case.
@@ -190,12 +219,19 @@ class Bench {
                 {"bus GB/s", 8},
                 {"predicted", 9},
                 {"bound", 8},
+                {"mem %", 5},
                 {"MPI us", 8},
                 {"MPI/us", 6},
                 {"wrong", 5}}) {}
 
   // Returns the number of wrong elements.
   std::int64_t run(const Request& request) {
+    const std::int64_t largest =
+        *std::max_element(request.sizes_bytes.begin(), request.sizes_bytes.end());
+    if (kernels::bypasses_cache(2 * communicator_.world() * largest))
+      memory_rate_ = bench::measure_memory_rate(communicator_);
+    if (request.schedule)
+      own_cost_ = prove(*request.schedule, options_.schedule, communicator_.world());
     for (const DType dtype : request.dtypes) {
       for (const ReduceOp reduce : request.reduces) {
         links_ = bench::measure_links(communicator_, dtype, reduce);
@@ -228,6 +264,12 @@ class Bench {
                       format_seconds(links_.alpha_s()),
                       three_digits(1e-9 / links_.least_beta_s_per_byte()),
                       three_digits(1e-9 / links_.gamma_s_per_byte)));
+    if (memory_rate_ > 0) {
+      print(
+          fmt::format("memory as measured: {} GB/s of all ranks together; mem %: of the least "
+                      "traffic at that rate\n",
+                      three_digits(1e-9 * memory_rate_)));
+    }
     print(table_.header());
     explained_.clear();
     first_ = false;
@@ -237,14 +279,15 @@ class Bench {
               CollectiveCase::Buffers buffers) {
     std::int64_t last_count = -1;
     for (const std::int64_t bytes : request.sizes_bytes) {
-      CollectiveShape shape = {.op = op,
-                               .dtype = dtype,
-                               .reduce = reduce,
-                               .count = 0,
-                               .world = communicator_.world(),
-                               .rank = communicator_.rank(),
-                               .root = options_.root,
-                               .inplace = options_.inplace};
+      CollectiveShape shape = {
+          .op = op,
+          .dtype = dtype,
+          .reduce = reduce,
+          .count = 0,
+          .world = communicator_.world(),
+          .rank = communicator_.rank(),
+          .root = request.schedule ? request.schedule->contract.root : options_.root,
+          .inplace = options_.inplace};
       shape.count = bench::count_for_bytes(op, dtype, shape.world, bytes);
       if (std::exchange(last_count, shape.count) == shape.count) continue;
       run_shape(request, shape, buffers);
@@ -261,6 +304,10 @@ class Bench {
       rows.push_back(prepare(ours, shape, name));
       candidates.emplace_back([&ours, algorithm = rows.back().algorithm] { ours.run(algorithm); });
     }
+    if (request.schedule) {
+      rows.push_back(prepare_own(ours, shape, *request.schedule));
+      candidates.emplace_back([&] { run_own(ours, shape, *request.schedule); });
+    }
     std::optional<CollectiveCase> mpi;
     if (options_.baseline == "mpi" && bench::mpi_has(shape)) {
       mpi.emplace(communicator_, shape, CollectiveCase::Buffers::kPlain);
@@ -274,6 +321,32 @@ class Bench {
       rows[i].times = times[i];
       report(shape, buffers, rows[i], mpi ? std::optional(times.back()) : std::nullopt);
     }
+  }
+
+  void run_own(CollectiveCase& ours, const CollectiveShape& shape,
+               const sched::Schedule& schedule) {
+    communicator_.run_schedule(schedule, ours.input(), ours.output(), shape.count, shape.dtype,
+                               shape.reduce);
+  }
+
+  Row prepare_own(CollectiveCase& ours, const CollectiveShape& shape,
+                  const sched::Schedule& schedule) {
+    Row row;
+    row.algorithm = "file: " + schedule.name;
+    row.predicted_s =
+        bench::predicted_s(own_cost_, static_cast<double>(shape.full_bytes()), links_);
+    if (options_.check) {
+      ours.fill();
+      run_own(ours, shape, schedule);
+      count_wrong(ours, row);
+    }
+    return row;
+  }
+
+  void count_wrong(const CollectiveCase& ours, Row& row) {
+    row.wrong = ours.count_wrong();
+    communicator_.all_reduce(&row.wrong, &row.wrong, 1, DType::kI64, ReduceOp::kSum);
+    wrong_ += row.wrong;
   }
 
   // Resolves auto, prices the algorithm, and checks its result before it is timed.
@@ -296,9 +369,7 @@ class Bench {
     if (options_.check) {
       ours.fill();
       ours.run(row.algorithm);
-      row.wrong = ours.count_wrong();
-      communicator_.all_reduce(&row.wrong, &row.wrong, 1, DType::kI64, ReduceOp::kSum);
-      wrong_ += row.wrong;
+      count_wrong(ours, row);
     }
     return row;
   }
@@ -309,12 +380,18 @@ class Bench {
     const double bus = bench::bus_factor(shape.op, shape.world);
     const double rate = bytes / row.times.median_s * 1e-9;
     const double bound_s = bench::bound_s(shape.op, shape.world, bytes, links_);
+    // In cache, memory bounds nothing.
+    const std::int64_t touched = bench::least_touched_bytes(shape);
+    const bool in_cache = memory_rate_ == 0 || !kernels::bypasses_cache(touched);
+    const double memory_bound_s = in_cache ? 0 : static_cast<double>(touched) / memory_rate_;
+    const double memory_fraction = memory_bound_s / row.times.median_s;
     const auto us = [](double seconds) { return three_digits(seconds * 1e6); };
     print(
         table_.row({(row.chosen ? "auto: " : "") + row.algorithm, format_bytes(shape.full_bytes()),
                     fmt::format("{}", shape.count), us(row.times.min_s), us(row.times.median_s),
                     us(row.times.p99_s), bytes > 0 ? three_digits(rate) : "-",
                     bus > 0 ? three_digits(rate * bus) : "-", us(row.predicted_s), us(bound_s),
+                    in_cache ? "-" : fmt::format("{:.0f}", 100 * memory_fraction),
                     mpi ? us(mpi->median_s) : "-",
                     mpi ? three_digits(mpi->median_s / row.times.median_s) : "-",
                     row.wrong < 0 ? "-" : fmt::format("{}", row.wrong)}));
@@ -341,6 +418,8 @@ class Bench {
         .add("wrong", row.wrong < 0 ? std::nullopt : std::optional(static_cast<double>(row.wrong)))
         .add("predicted_us", row.predicted_s * 1e6)
         .add("bound_us", bound_s * 1e6)
+        .add("memory_bound_us", in_cache ? std::nullopt : std::optional(memory_bound_s * 1e6))
+        .add("memory_fraction", in_cache ? std::nullopt : std::optional(memory_fraction))
         .add("mpi_us", mpi ? std::optional(mpi->median_s * 1e6) : std::nullopt);
     json_.write(record);
   }
@@ -350,6 +429,8 @@ class Bench {
   JsonLines json_;
   Table table_;
   bench::LinkModel links_;
+  double memory_rate_ = 0;  // bytes per second of all ranks together
+  sched::Cost own_cost_;    // of the user's schedule
   std::int64_t wrong_ = 0;
   std::string explained_;  // the last reason printed
   bool first_ = true;
@@ -375,6 +456,8 @@ void require_fit(const Options& options, bool on_device) {
         "--transport {} does not move device memory: legal with --device cuda are auto, {}",
         options.transport, comm::kCudaIpcName));
   }
+  if (!options.schedule.empty())
+    throw UsageError("--schedule runs on host memory: leave out --device cuda");
   if (options.buffers != plain.buffers)
     throw UsageError(fmt::format("--buffers {} is for host memory: legal with --device cuda is {}",
                                  options.buffers, plain.buffers));
@@ -414,6 +497,7 @@ int run_coll(const Options& options) {
   agree(*communicator, [&] {
     require_rank(options.root, communicator->world());
     check_memory(request, options, communicator->world());
+    if (request.schedule) (void)prove(*request.schedule, options.schedule, communicator->world());
     for (const sched::Collective op : request.ops) {
       (void)names_for(request, {.op = op, .world = communicator->world(), .root = options.root});
     }
@@ -448,6 +532,8 @@ Run declare_coll(Args& args) {
   args.flag("--check", o->check, "check every element of the result");
   args.choice("--baseline", o->baseline, {"none", "mpi"}, "measure this beside, in the same run");
   args.option("--selection", o->selection, "file of `sinew tune` that auto reads first");
+  args.option("--schedule", o->schedule,
+              "a schedule in text form (see verify): proved, then measured beside --algo");
   args.flag("--explain-choice", o->explain_choice, "say which algorithm auto takes, and why");
   args.option("--budget-ms", o->budget_ms, "timed work per row", {.min = 0.001, .max = 60000});
   args.option("--timeout", o->timeout_s, "seconds a rank waits for another",

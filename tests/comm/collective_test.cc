@@ -79,5 +79,14 @@ TEST(Collective, ARequestThatIsDoneDoesNotWaitForTheCallThatTookItsPlace) {
   });
 }
 
+TEST(Collective, EveryCombinationIsExactOnWorlds1To9And16And17) {
+  if (!wants_matrix()) GTEST_SKIP() << kMatrixSkipped;
+  Failures failures;
+  for (const int world : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17}) {
+    Communicator::run_threads(
+        world, {}, [&](Communicator& communicator) { failures.add(run_matrix(communicator)); });
+  }
+}
+
 }  // namespace
 }  // namespace sinew::comm::testing

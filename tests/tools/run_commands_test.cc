@@ -92,9 +92,10 @@ TEST(Coll, WritesTheKeysThatScriptsDependOn) {
   const std::vector<nlohmann::json> rows = json_lines(folder.read("rows"));
   ASSERT_EQ(rows.size(), 2U);
   for (const nlohmann::json& row : rows) {
-    expect_keys(row, {"op", "algo", "transport", "ranks", "bytes", "dtype", "reduce", "inplace",
-                      "buffers", "t_min_us", "t_median_us", "t_p99_us", "algbw_GBps", "busbw_GBps",
-                      "wrong", "predicted_us", "bound_us", "mpi_us"});
+    expect_keys(row, {"op",           "algo",     "transport",       "ranks",           "bytes",
+                      "dtype",        "reduce",   "inplace",         "buffers",         "t_min_us",
+                      "t_median_us",  "t_p99_us", "algbw_GBps",      "busbw_GBps",      "wrong",
+                      "predicted_us", "bound_us", "memory_bound_us", "memory_fraction", "mpi_us"});
     EXPECT_GT(row["mpi_us"].get<double>(), 0);
     EXPECT_LE(row["t_min_us"].get<double>(), row["t_median_us"].get<double>());
     EXPECT_LE(row["t_median_us"].get<double>(), row["t_p99_us"].get<double>());
@@ -102,6 +103,32 @@ TEST(Coll, WritesTheKeysThatScriptsDependOn) {
   }
   EXPECT_EQ(rows[0]["buffers"], "plain");
   EXPECT_EQ(rows[1]["buffers"], "symmetric");
+}
+
+TEST(Coll, MeasuresAScheduleFromAFileAndRefusesAChangedOne) {
+  const TestFolder folder;
+  sched::Schedule ring =
+      sched::generate(sched::find_algorithm(sched::Collective::kAllReduce, "ring"), {.world = 3});
+  const std::string file = folder.write("ring.txt", sched::print(ring));
+  const std::string arguments = " --algo auto --bytes 0,4096 --check --budget-ms 1 ";
+  const Outcome outcome =
+      run_sinew_ranks(3, "coll --schedule " + file + arguments + "--json " + folder.path("rows"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  int own = 0;
+  for (const nlohmann::json& row : json_lines(folder.read("rows"))) {
+    EXPECT_EQ(row["wrong"], 0) << row;
+    own += row["algo"] == "file: ring" ? 1 : 0;
+  }
+  EXPECT_EQ(own, 2);
+
+  ring.programs[1].steps.front().peer = 0;
+  const std::string bad = folder.write("bad.txt", sched::print(ring));
+  const Outcome refused = run_sinew_ranks(3, "coll --schedule " + bad + arguments);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find(bad + "' is wrong: "), std::string::npos) << refused.err;
+  const Outcome unfit = run_sinew_ranks(2, "coll --schedule " + file + arguments);
+  EXPECT_EQ(unfit.exit_code, 2);
+  EXPECT_NE(unfit.err.find("is for 3 ranks"), std::string::npos) << unfit.err;
 }
 
 TEST(P2p, MeasuresEachPair) {

@@ -35,6 +35,12 @@ TEST(CollectiveMpi, SampledCallsGiveTheExactResult) {
   }
 }
 
+TEST(CollectiveMpi, EveryCombinationIsExact) {
+  if (!wants_matrix()) GTEST_SKIP() << kMatrixSkipped;
+  for (const Copies copies : {Copies::kAuto, Copies::kPull})
+    EXPECT_EQ(run_matrix(*Communicator::from_mpi({.copies = copies})), "");
+}
+
 // Large messages between ordinary buffers through shared memory, and read out of the sender's.
 TEST(CollectiveMpi, EveryWayOfCopyingGivesTheExactResult) {
   for (const Copies copies : {Copies::kSlots, Copies::kPull}) {

@@ -356,6 +356,54 @@ CollectiveCase draw_case(std::uint64_t seed, std::uint64_t index, int world) {
   return test;
 }
 
+bool wants_matrix() { return std::getenv("SINEW_TEST_FULL") != nullptr; }
+
+namespace {
+
+constexpr std::int64_t kSmallCount = 600;
+
+std::string run_forms(Communicator& communicator, CollectiveCase test) {
+  for (const Place place : {Place::kApart, Place::kInPlace}) {
+    for (const Form form : {Form::kBlocking, Form::kStarted}) {
+      test.place = place;
+      test.form = form;
+      const std::string wrong = run_case(communicator, test);
+      if (!wrong.empty()) return wrong;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string run_matrix(Communicator& communicator) {
+  const int world = communicator.world();
+  for (const sched::Algorithm& row : sched::algorithms()) {
+    for (const int root : {0, world - 1}) {
+      if (!row.refuse({.world = world, .root = root}).empty()) continue;
+      if (root != 0 && !sched::Contract{.op = row.op}.rooted()) continue;
+      for (const std::int64_t count : interesting_counts(world)) {
+        for (const DTypeInfo& type : kDTypes) {
+          for (const ReduceOpInfo& reduce : kReduceOps) {
+            const bool plain = type.dtype == DType::kF32 && reduce.op == ReduceOp::kSum;
+            if (!plain &&
+                (count > kSmallCount || (!reduces(row.op) && reduce.op != ReduceOp::kSum)))
+              continue;
+            const std::string wrong = run_forms(communicator, {.op = row.op,
+                                                               .algorithm = std::string(row.name),
+                                                               .dtype = type.dtype,
+                                                               .reduce = reduce.op,
+                                                               .count = count,
+                                                               .root = root});
+            if (!wrong.empty()) return wrong;
+          }
+        }
+      }
+    }
+  }
+  return {};
+}
+
 std::uint64_t test_seed() {
   const char* text = std::getenv("SINEW_SEED");
   return text != nullptr ? std::strtoull(text, nullptr, 10) : 20260101;

@@ -40,6 +40,14 @@ struct CollectiveCase {
 // ranks.
 [[nodiscard]] CollectiveCase draw_case(std::uint64_t seed, std::uint64_t index, int world);
 
+// Every algorithm of the registry, both roots at the ends, in place and not, started and blocking,
+// on counts around every border; all types and reductions where the count is small. Empty when all
+// are exact, else the first that is not. Takes minutes: for `make test-full`.
+[[nodiscard]] std::string run_matrix(Communicator& communicator);
+// Whether the environment asks for it; else the words of a skip.
+[[nodiscard]] bool wants_matrix();
+inline constexpr const char* kMatrixSkipped = "needs SINEW_TEST_FULL=1 (make test-full): minutes";
+
 // Counts around every border: 0, 1, the world, what a slot or a flag line holds, and beyond.
 [[nodiscard]] std::vector<std::int64_t> interesting_counts(int world);
 
