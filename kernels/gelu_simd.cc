@@ -22,14 +22,20 @@ constexpr float kTwoRoot = 1.5957691216057308F;  // 2 sqrt(2/pi)
 constexpr float kCubic = 0.044715F;
 constexpr float kClamp = 9.9F;
 
+// exp(-z) of v = x clamped, and v^2.
+HWY_INLINE FloatVec exp_of_minus_z(FloatVec v, FloatVec square) {
+  const FloatTag d;
+  const auto factor = hn::MulAdd(square, hn::Set(d, -kSixteenths * kTwoRoot * kCubic),
+                                 hn::Set(d, -kSixteenths * kTwoRoot));
+  return exp2_of_sixteenths(hn::Mul(v, factor));
+}
+
 HWY_INLINE FloatVec gelu(FloatVec x) {
   const FloatTag d;
   // The operand order passes a NaN on.
   const auto low = hn::Max(hn::Set(d, -kClamp), x);
   const auto v = hn::Min(hn::Set(d, kClamp), low);
-  const auto factor =
-      hn::MulAdd(hn::Mul(v, v), hn::Set(d, -kTwoRoot * kCubic), hn::Set(d, -kTwoRoot));
-  const auto e = exp_in_range(hn::Mul(v, factor));
+  const auto e = exp_of_minus_z(v, hn::Mul(v, v));
   return hn::Div(low, hn::Add(e, hn::Set(d, 1.0F)));
 }
 
@@ -37,9 +43,8 @@ HWY_INLINE FloatVec gelu_slope(FloatVec x) {
   const FloatTag d;
   const auto v = hn::Min(hn::Set(d, kClamp), hn::Max(hn::Set(d, -kClamp), x));
   const auto square = hn::Mul(v, v);
-  const auto factor = hn::MulAdd(square, hn::Set(d, -kTwoRoot * kCubic), hn::Set(d, -kTwoRoot));
   const auto z_slope = hn::MulAdd(square, hn::Set(d, 3 * kTwoRoot * kCubic), hn::Set(d, kTwoRoot));
-  const auto e = exp_in_range(hn::Mul(v, factor));
+  const auto e = exp_of_minus_z(v, square);
   const auto s = hn::Div(hn::Set(d, 1.0F), hn::Add(e, hn::Set(d, 1.0F)));
   return hn::MulAdd(hn::Mul(hn::Mul(v, z_slope), s), hn::Mul(e, s), s);
 }
@@ -85,17 +90,35 @@ void bias_forward(T* x, const T* bias, T* y, std::int64_t rows, std::int64_t cha
   }
 }
 
+// The next `rows` rows of it: their bias gradients are read and written once.
+template <int rows, typename T>
+HWY_INLINE void bias_backward_rows(const T* d_y, const T* x, T* d_x, float* d_bias,
+                                   std::int64_t channels, std::int64_t count) {
+  for_each_pack<T>(count, [&](auto io, std::int64_t c) SINEW_LAMBDA {
+    auto sum = io.load(d_bias + c);
+    for (int r = 0; r < rows; ++r) {
+      const std::int64_t at = r * channels + c;
+      const auto gradient = gradient_of<T>(io.load(d_y + at), io.load(x + at));
+      sum = add_packs(sum, gradient);
+      io.store(gradient, d_x + at);
+    }
+    io.store(sum, d_bias + c);
+  });
+}
+
 template <typename T>
 void bias_backward(const T* d_y, const T* x, T* d_x, float* d_bias, std::int64_t rows,
                    std::int64_t channels, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t r = 0; r < rows; ++r) {
+  constexpr int kGroup = 2;
+  std::int64_t r = 0;
+  const auto run = [&](auto group) SINEW_LAMBDA {
     const std::int64_t offset = r * channels + begin;
-    for_each_pack<T>(end - begin, [&](auto io, std::int64_t c) SINEW_LAMBDA {
-      const auto gradient = gradient_of<T>(io.load(d_y + offset + c), io.load(x + offset + c));
-      io.store(add_packs(io.load(d_bias + begin + c), gradient), d_bias + begin + c);
-      io.store(gradient, d_x + offset + c);
-    });
-  }
+    bias_backward_rows<group()>(d_y + offset, x + offset, d_x + offset, d_bias + begin, channels,
+                                end - begin);
+    r += group();
+  };
+  while (r + kGroup <= rows) run(std::integral_constant<int, kGroup>());
+  while (r < rows) run(std::integral_constant<int, 1>());
 }
 
 }  // namespace

@@ -301,23 +301,36 @@ HWY_INLINE float sum_over(std::int64_t count, const Term& term) {
   return sum_of(add_packs(add_packs(sum0, sum1), add_packs(sum2, sum3)));
 }
 
-// exp(x) for |x| <= 87, with relative error at most 2 units roundoff (1.2e-7, tested over the whole
-// range); NaN stays NaN; anything for larger |x|. AVX-512: n = round(16 x log2(e)), r = x - n
-// ln(2)/16 in two parts, so |r| <= 0.0217, where the cubic Taylor polynomial has relative error
-// r^4/24 < 1e-8; times 2^(n/16), whose fraction comes from a table of 16 held in a register. Entry
-// j is the bits of 2^(j/16) less j << 19, so that adding n << 19 = ((n - j)/16 << 23) + (j << 19)
-// leaves the bits of 2^(n/16).
-// AVX2, which has no table of 16: n = round(x log2(e)), |r| <= 0.3467, 1 + r + r^2 q(r) with q of
-// degree 4 and relative error 3.7e-9 (coefficients: minimax, weighted by exp), times 2^n.
-HWY_INLINE FloatVec exp_in_range(FloatVec x) {
+// What exp(x) and 2^(x/16) share on AVX-512: polynomial(r) times 2^(n/16), n in the low bits of
+// `shifted`. Its fraction comes from a table of 16 held in a register: entry j is the bits of
+// 2^(j/16) less j << 19, so that adding n << 19 = ((n - j)/16 << 23) + (j << 19) leaves the bits of
+// 2^(n/16). The permutation reads the low four bits of its index.
+#if HWY_TARGET == HWY_AVX3
+HWY_INLINE FloatVec times_power_of_sixteenth(FloatVec polynomial, FloatVec shifted) {
   const FloatTag d;
   const hn::RebindToSigned<FloatTag> di;
-#if HWY_TARGET == HWY_AVX3
   HWY_ALIGN static constexpr std::int32_t kPowers[16] = {
       0x3f800000, 0x3f7daac3, 0x3f7b95c2, 0x3f79c3d3, 0x3f7837f0, 0x3f76f532,
       0x3f75fed7, 0x3f75583f, 0x3f7504f3, 0x3f7508a4, 0x3f75672a, 0x3f76248c,
       0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7, 0x3f7d257d};
-  const auto magic = hn::Set(d, 12582912.0F);  // 1.5 * 2^23: leaves n in the low bits
+  const auto index = hn::BitCast(di, shifted);
+  const hn::Vec<decltype(di)> fraction{
+      _mm512_permutexvar_epi32(index.raw, hn::Load(di, kPowers).raw)};
+  return hn::Mul(polynomial, hn::BitCast(d, hn::Add(fraction, hn::ShiftLeft<19>(index))));
+}
+constexpr float kSixteenthMagic = 12582912.0F;  // 1.5 * 2^23: leaves n in the low bits
+#endif
+
+// exp(x) for |x| <= 87, with relative error at most 2 units roundoff (1.2e-7, tested over the whole
+// range); NaN stays NaN; anything for larger |x|. AVX-512: n = round(16 x log2(e)), r = x - n
+// ln(2)/16 in two parts, so |r| <= 0.0217, where the cubic Taylor polynomial has relative error
+// r^4/24 < 1e-8; times 2^(n/16).
+// AVX2, which has no table of 16: n = round(x log2(e)), |r| <= 0.3467, 1 + r + r^2 q(r) with q of
+// degree 4 and relative error 3.7e-9 (coefficients: minimax, weighted by exp), times 2^n.
+HWY_INLINE FloatVec exp_in_range(FloatVec x) {
+  const FloatTag d;
+#if HWY_TARGET == HWY_AVX3
+  const auto magic = hn::Set(d, kSixteenthMagic);
   const auto shifted = hn::MulAdd(x, hn::Set(d, 0x1.715476p+4F), magic);
   const auto n = hn::Sub(shifted, magic);
   auto r = hn::NegMulAdd(n, hn::Set(d, 0x1.62e43p-5F), x);
@@ -325,12 +338,10 @@ HWY_INLINE FloatVec exp_in_range(FloatVec x) {
   auto e = hn::MulAdd(r, hn::Set(d, 1.0F / 6), hn::Set(d, 0.5F));
   e = hn::MulAdd(e, r, hn::Set(d, 1.0F));
   e = hn::MulAdd(e, r, hn::Set(d, 1.0F));
-  const auto index = hn::BitCast(di, shifted);  // the permutation reads the low four bits
-  const hn::Vec<decltype(di)> fraction{
-      _mm512_permutexvar_epi32(index.raw, hn::Load(di, kPowers).raw)};
-  return hn::Mul(e, hn::BitCast(d, hn::Add(fraction, hn::ShiftLeft<19>(index))));
+  return times_power_of_sixteenth(e, shifted);
 #else
   // 1.5 * 2^23 + 127: leaves n + 127, the exponent field of 2^n, in the low bits.
+  const hn::RebindToSigned<FloatTag> di;
   const auto magic = hn::Set(d, 12583039.0F);
   const auto shifted = hn::MulAdd(x, hn::Set(d, 0x1.715476p+0F), magic);
   const auto n = hn::Sub(shifted, magic);
@@ -345,7 +356,26 @@ HWY_INLINE FloatVec exp_in_range(FloatVec x) {
 #endif
 }
 
-// The same for any x <= 87: 0 below -87.
+// 2^(x/16) for |x| <= 2008, the same error; what the caller would multiply x by to come from an
+// exponent of e is kSixteenths. AVX-512: x = n + r with n whole is exact, which saves the two-part
+// reduction; the cubic Taylor polynomial in r, |r| <= 1/2, has relative error below 1e-8.
+constexpr float kSixteenths = 23.0831206542F;  // 16 log2(e)
+HWY_INLINE FloatVec exp2_of_sixteenths(FloatVec x) {
+  const FloatTag d;
+#if HWY_TARGET == HWY_AVX3
+  const auto magic = hn::Set(d, kSixteenthMagic);
+  const auto shifted = hn::Add(x, magic);
+  const auto r = hn::Sub(x, hn::Sub(shifted, magic));
+  auto e = hn::MulAdd(r, hn::Set(d, 1.35506997e-05F), hn::Set(d, 9.38384793e-04F));
+  e = hn::MulAdd(e, r, hn::Set(d, 4.33216988e-02F));
+  e = hn::MulAdd(e, r, hn::Set(d, 1.0F));
+  return times_power_of_sixteenth(e, shifted);
+#else
+  return exp_in_range(hn::Mul(x, hn::Set(d, 4.33216988e-02F)));
+#endif
+}
+
+// exp(x) for any x <= 87: 0 below -87.
 HWY_INLINE FloatVec exp_or_zero(FloatVec x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(FloatTag(), -87.0F)), exp_in_range(x));
 }

@@ -17,11 +17,15 @@ namespace {
 
 constexpr float kClamp = 85.0F;
 
+HWY_INLINE FloatVec exp_of_minus(FloatVec x) {
+  return exp2_of_sixteenths(hn::Mul(x, hn::Set(FloatTag(), -kSixteenths)));
+}
+
 HWY_INLINE FloatVec silu(FloatVec x) {
   const FloatTag d;
   // The operand order passes a NaN on.
   const auto low = hn::Max(hn::Set(d, -kClamp), x);
-  const auto e = exp_in_range(hn::Neg(hn::Min(hn::Set(d, kClamp), low)));
+  const auto e = exp_of_minus(hn::Min(hn::Set(d, kClamp), low));
   return hn::Div(low, hn::Add(e, hn::Set(d, 1.0F)));
 }
 
@@ -30,7 +34,7 @@ HWY_INLINE void silu_and_slope(FloatVec x, FloatVec& value, FloatVec& slope) {
   const FloatTag d;
   const auto low = hn::Max(hn::Set(d, -kClamp), x);
   const auto v = hn::Min(hn::Set(d, kClamp), low);
-  const auto e = exp_in_range(hn::Neg(v));
+  const auto e = exp_of_minus(v);
   const auto s = hn::Div(hn::Set(d, 1.0F), hn::Add(e, hn::Set(d, 1.0F)));
   value = hn::Mul(low, s);
   slope = hn::MulAdd(hn::Mul(v, s), hn::Mul(e, s), s);
