@@ -37,7 +37,7 @@ struct Options {
   std::string model;
   std::string dtype;
   std::string peer;
-  std::int64_t steps = 5;
+  std::int64_t steps = 3;
   bool alone = false;
 };
 
