@@ -17,6 +17,7 @@
 #include "sched/collective/registry.h"
 #include "sched/simulate.h"
 #include "sched/verify.h"
+#include "tests/sanitized.h"
 
 namespace sinew::sched {
 namespace {
@@ -37,11 +38,16 @@ Topology machine_of(int world) {
   return homogeneous(world, {kPrices.alpha_s, kPrices.beta_s_per_byte}, kPrices.gamma_s_per_byte);
 }
 
+// A sanitizer looks at the code that runs, not at what it proves.
+bool is_thinned(int world) { return testing::kSanitized && world > 9 && world % 16 > 1; }
+
 template <typename Body>
 void for_each_row(int most_ranks, Body body) {
+  testing::say_thinned("worlds above 9 are multiples of 16 and one more");
   for (const Algorithm& row : algorithms()) {
     int worlds = 0;
     for (int world = 1; world <= most_ranks; ++world) {
+      if (is_thinned(world)) continue;
       const Params params = params_of(world);
       if (!row.refuse(params).empty()) continue;
       ++worlds;
