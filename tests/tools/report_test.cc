@@ -30,7 +30,7 @@ TEST(Report, AChangedFigureIsFoundAndMended) {
        "cd " SINEW_SOURCE_DIR " && mkdir -p " + copy + "/tools " + copy + "/sched " + copy +
            "/kernels " + copy + "/bench && cp sched/README.md " + copy +
            "/sched && cp kernels/README.md " + copy + "/kernels && cp README.md " + copy +
-           " && cp tools/report.py " + copy + "/tools && cp -r bench/results " + copy +
+           " && cp tools/*.py " + copy + "/tools && cp -r bench/results " + copy +
            "/bench && sed -i 's/proved for 64/proved for 65/; s/ 8 B | 0/ 8 B | 7/' " + copy +
            "/README.md"},
       10000);

@@ -2,8 +2,10 @@
 // the schedules say. Started by two_hosts.sh, which tells how many ranks each host has.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,7 @@ constexpr std::int64_t kCount = 300'000;
 constexpr double kMostDifference = 0.05;
 // Where a schedule sends this little, only that it stays little is checked.
 constexpr std::int64_t kLittleBytes = 512 << 10;
+constexpr int kTries = 3;
 
 int ranks_per_host() {
   const char* text = std::getenv("SINEW_NET_RANKS_PER_HOST");
@@ -88,15 +91,20 @@ class TwoHosts : public ::testing::Test {
     ASSERT_EQ(communicator_->world(), 2 * ranks_per_host());
   }
 
-  // What left this host while body ran on all ranks.
+  // What left this host while body ran on all ranks: the least of kTries, because TCP sends again
+  // what it believes lost when a busy machine acknowledges late.
   template <typename Body>
   std::int64_t bytes_during(Body&& body) {
-    communicator_->barrier();
-    const std::int64_t before = bytes_out();
-    communicator_->barrier();
-    body();
-    communicator_->barrier();
-    return bytes_out() - before;
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (int i = 0; i < kTries; ++i) {
+      communicator_->barrier();
+      const std::int64_t before = bytes_out();
+      communicator_->barrier();
+      body();
+      communicator_->barrier();
+      least = std::min(least, bytes_out() - before);
+    }
+    return least;
   }
 
   std::unique_ptr<Communicator> communicator_;
