@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # run.sh PROGRAM [SCRIPT]: runs SCRIPT of this folder, guest.sh, with PROGRAM, built from tests/net, in a virtual
 # machine that has two RDMA adapters in software. Needs no RDMA hardware and no virtualisation by the processor.
-# Prints the reason and
-# succeeds where there can be no such machine; otherwise fails when a test does.
+# Prints the reason and succeeds where there can be no such machine; otherwise fails when a test does.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 program=$(realpath "$1")
