@@ -288,7 +288,7 @@ TEST(Registry, ARankGeneratesItsOwnProgramOf1024RanksInWellUnderASecond) {
         std::clock();  // of this process: other work on the machine is not counted
     const Schedule schedule = generate(row, params, 777);
     const double took = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-    EXPECT_LT(took, 0.8) << name_of_case(row, params);
+    EXPECT_LT(took, testing::kSanitized ? 8 : 0.8) << name_of_case(row, params);
     EXPECT_FALSE(schedule.programs[777].steps.empty()) << name_of_case(row, params);
     EXPECT_TRUE(schedule.programs[776].steps.empty()) << name_of_case(row, params);
   }
