@@ -16,7 +16,7 @@ demo: build
 	@tools/demo.sh
 
 test: build
-	@ctest --test-dir build --output-on-failure
+	@ctest --test-dir build -j $(JOBS) --output-on-failure
 
 # Every operation, algorithm, type, reduction, placement and size class of the collectives, where
 # `make test` takes samples. Most of an hour on two cores.
