@@ -32,6 +32,9 @@ constexpr int kTimeOneOf = 16;
 // Between two looks for what peers on other hosts have to say, of a rank that does not wait.
 constexpr std::int64_t kHearNs = 200'000;
 
+// A communicator and those split from it belong to the thread that made them.
+thread_local std::vector<Engine*> engines_of_thread;
+
 }  // namespace
 
 Engine::Engine(Parts parts, Options options)
@@ -79,6 +82,7 @@ Engine::Engine(Parts parts, Options options)
     std::fill(std::begin(symmetric_), std::end(symmetric_), kNoAlgorithm);
     policy_.yield_ns = Network::kYieldNs;
   }
+  engines_of_thread.push_back(this);
 }
 
 bool Engine::alone_on_host() const {
@@ -174,6 +178,7 @@ void Engine::find_direct() {
 }
 
 Engine::~Engine() {
+  std::erase(engines_of_thread, this);
   if (block_->network != nullptr && !failed_) farewell();
   block_->roster->leave(failed_ ? Roster::Leaving::kThrew : Roster::Leaving::kDone);
 }
@@ -431,12 +436,24 @@ void Engine::wait(const Pending& pending) {
       continue;
     }
     if (!waiter.pause()) continue;
+    help_others();
     // What a peer did before it failed still counts: a call that is complete does not fail.
     if (block_->roster->poisoned() && !pending.done()) raise_if_poisoned();
     if (waiter.waited_ns() - looked_ns < kTroubleNs) continue;
     looked_ns = waiter.waited_ns();
     look_for_trouble(pending);
     if (waiter.expired()) raise_timeout(pending);
+  }
+}
+
+// What is started on one communicator and not done moves while this rank waits in another: the peer
+// that must answer here may itself wait for the rest of a message of there.
+void Engine::help_others() {
+  for (Engine* const other : engines_of_thread) {
+    if (other == this || other->failed_) continue;
+    if (other->running_ == 0 && other->messages_->idle()) continue;
+    // A fault stays where it is found, and is told by whoever waits there.
+    static_cast<void>(other->progress());
   }
 }
 

@@ -228,6 +228,7 @@ class Engine {
   // Moves everything in flight. kFailed after a fault, which raise() then puts into words.
   [[nodiscard]] Progress progress();
   [[nodiscard]] Progress advance_all();
+  void help_others();
   void wait(const Pending& pending);
 
   // Slow side of a wait: everything that can be wrong. Throws.

@@ -79,6 +79,27 @@ TEST(Collective, ARequestThatIsDoneDoesNotWaitForTheCallThatTookItsPlace) {
   });
 }
 
+// The rest of a message moves while its sender waits in a collective of another communicator, whose
+// other rank comes only after it has the message.
+TEST(Collective, AMessageArrivesWhileItsSenderWaitsInAnotherCommunicator) {
+  Communicator::run_threads(2, {.timeout_s = 5}, [](Communicator& communicator) {
+    const auto other = communicator.split(0, communicator.rank());
+    std::vector<float> message(std::size_t{1} << 20, static_cast<float>(1 - communicator.rank()));
+    float value = 1;
+    if (communicator.rank() == 0) {
+      Request request = communicator.start_send(
+          message.data(), static_cast<std::int64_t>(message.size()), DType::kF32, 1);
+      other->all_reduce(&value, &value, 1, DType::kF32, ReduceOp::kSum);
+      request.wait();
+    } else {
+      communicator.recv(message.data(), static_cast<std::int64_t>(message.size()), DType::kF32, 0);
+      other->all_reduce(&value, &value, 1, DType::kF32, ReduceOp::kSum);
+    }
+    EXPECT_EQ(message.back(), 1.0F);
+    EXPECT_EQ(value, 2.0F);
+  });
+}
+
 TEST(Collective, EveryCombinationIsExactOnWorlds1To9And16And17) {
   if (!wants_matrix()) GTEST_SKIP() << kMatrixSkipped;
   Failures failures;
