@@ -35,6 +35,12 @@ constexpr std::int64_t kHearNs = 200'000;
 // A communicator and those split from it belong to the thread that made them.
 thread_local std::vector<Engine*> engines_of_thread;
 
+// Of the whole vector; where parts have counts of their own, count is already all of them.
+std::int64_t payload_bytes(const Ask& ask, int world) {
+  return ask.counts != nullptr ? ask.count * static_cast<std::int64_t>(size_of(ask.dtype))
+                               : full_bytes(ask.op, ask.count, ask.dtype, world);
+}
+
 }  // namespace
 
 Engine::Engine(Parts parts, Options options)
@@ -320,10 +326,7 @@ std::uint8_t Engine::algorithm_of(const Ask& ask, std::string_view name) {
   // Its sizes are each rank's own: nothing to choose by.
   if (name == "auto" && ask.output_counts != nullptr)
     return direct_[static_cast<std::size_t>(ask.op)];
-  if (name == "auto")
-    return selector_->index(ask.op, ask.counts != nullptr
-                                        ? ask.count * static_cast<std::int64_t>(size_of(ask.dtype))
-                                        : full_bytes(ask.op, ask.count, ask.dtype, world_));
+  if (name == "auto") return selector_->index(ask.op, payload_bytes(ask, world_));
   Named& last = named_[static_cast<std::size_t>(ask.op)];
   if (last.root != ask.root || last.name != name) {
     last.index = algorithm_index(ask.op, name, world_, ask.root);
@@ -358,9 +361,7 @@ Operation& Engine::begin(const CallInfo& call, const Plan& plan, const Ask& ask,
   operation.own_count = ask.counts != nullptr && ask.op == sched::Collective::kReduceScatter
                             ? ask.counts[rank_]
                             : ask.count;
-  operation.full_bytes = ask.counts != nullptr
-                             ? ask.count * static_cast<std::int64_t>(size_of(ask.dtype))
-                             : full_bytes(ask.op, ask.count, ask.dtype, world_);
+  operation.full_bytes = payload_bytes(ask, world_);
   operation.running = true;
   ++running_;
   if (!operation.execution.running()) complete(operation);

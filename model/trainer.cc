@@ -58,7 +58,7 @@ StageParts stage_parts(const TrainPlan& plan, int pipeline_rank) {
 template <typename T>
 class TrainerOf final : public Trainer {
  public:
-  TrainerOf(const TrainPlan& plan, comm::Communicator& world)
+  TrainerOf(const TrainPlan& plan, comm::Communicator& world, std::unique_ptr<Tokens> tokens)
       : plan_(plan),
         threads_(choose_threads(plan.options.threads, world.world(), pool_)),
         parallel_(world, plan.grid,
@@ -76,7 +76,8 @@ class TrainerOf final : public Trainer {
         runner_(plan_.schedule, plan_.facts.credits, stage_, parallel_, memory_),
         optimizer_(stage_, parallel_, optimizer_options(plan.options), parameter_names(plan.config),
                    threads_, memory_),
-        rate_{plan.options.lr, plan.options.min_lr, plan.options.warmup, plan.options.steps} {
+        rate_{plan.options.lr, plan.options.min_lr, plan.options.warmup, plan.options.steps},
+        tokens_(std::move(tokens)) {
     const TrainOptions& o = plan_.options;
     if (!o.data.empty()) agree(world, [&] { open_data(); });
     if (!o.resume.empty()) {
@@ -214,7 +215,8 @@ class TrainerOf final : public Trainer {
 template <typename T>
 void TrainerOf<T>::open_data() {
   const TrainOptions& o = plan_.options;
-  tokens_ = std::make_unique<Tokens>(o.data, DataReading{o.data_format, o.tokenizer});
+  if (tokens_ == nullptr)
+    tokens_ = std::make_unique<Tokens>(o.data, DataReading{o.data_format, o.tokenizer});
   dataset_ = std::make_unique<Dataset>(*tokens_, o.seq, plan_.config.vocabulary, o.seed,
                                        o.validation_fraction);
 }
@@ -387,10 +389,13 @@ Summary TrainerOf<T>::summary() {
 
 }  // namespace
 
-std::unique_ptr<Trainer> Trainer::create(const TrainPlan& plan, comm::Communicator& world) {
-  if (plan.options.dtype == "f64") return std::make_unique<TrainerOf<double>>(plan, world);
-  if (plan.options.dtype == "bf16") return std::make_unique<TrainerOf<bf16>>(plan, world);
-  return std::make_unique<TrainerOf<float>>(plan, world);
+std::unique_ptr<Trainer> Trainer::create(const TrainPlan& plan, comm::Communicator& world,
+                                         std::unique_ptr<Tokens> tokens) {
+  if (plan.options.dtype == "f64")
+    return std::make_unique<TrainerOf<double>>(plan, world, std::move(tokens));
+  if (plan.options.dtype == "bf16")
+    return std::make_unique<TrainerOf<bf16>>(plan, world, std::move(tokens));
+  return std::make_unique<TrainerOf<float>>(plan, world, std::move(tokens));
 }
 
 Summary run_training(Trainer& trainer, const TrainPlan& plan, comm::Communicator& world,

@@ -14,6 +14,7 @@
 
 #include "comm/communicator.h"
 #include "model/config.h"
+#include "model/data.h"
 #include "model/optimizer.h"
 #include "sched/pipeline/schedule.h"
 #include "sched/pipeline/verify.h"
@@ -109,9 +110,11 @@ struct Summary {
 
 class Trainer {
  public:
-  // Reads data, allocates, initialises or loads. `world` must outlive the trainer.
+  // Reads data unless given its tokens, allocates, initialises or loads. `world` must outlive the
+  // trainer.
   [[nodiscard]] static std::unique_ptr<Trainer> create(const TrainPlan& plan,
-                                                       comm::Communicator& world);
+                                                       comm::Communicator& world,
+                                                       std::unique_ptr<Tokens> tokens = nullptr);
   virtual ~Trainer() = default;
 
   [[nodiscard]] virtual std::int64_t steps_done() const = 0;

@@ -148,21 +148,23 @@ int run_train(const Options& options) {
   const bool first_rank = world->rank() == 0;
   model::TrainPlan plan;
   std::optional<RunFolder> folder;
+  std::unique_ptr<model::Tokens> tokens;
   agree(*world, [&] {
     if (options.train.data.empty())
       throw UsageError("--data is missing: name a text file, a .jsonl or a .bin file of tokens");
     plan = model::make_plan(options.train, world->world());
-    // What the trainer will open, looked at by every rank before the first collective work.
-    const model::Tokens tokens(plan.options.data,
-                               {plan.options.data_format, plan.options.tokenizer});
-    const model::Dataset dataset(tokens, plan.options.seq, plan.config.vocabulary,
+    // What the trainer will train on, looked at by every rank before the first collective work.
+    tokens = std::make_unique<model::Tokens>(
+        plan.options.data, model::DataReading{plan.options.data_format, plan.options.tokenizer});
+    const model::Dataset dataset(*tokens, plan.options.seq, plan.config.vocabulary,
                                  plan.options.seed, plan.options.validation_fraction);
     if (first_rank) {
-      tokens.check(plan.config.vocabulary);
+      tokens->check(plan.config.vocabulary);
       folder.emplace(plan.options.out, plan.options.resume);
     }
   });
-  const std::unique_ptr<model::Trainer> trainer = model::Trainer::create(plan, *world);
+  const std::unique_ptr<model::Trainer> trainer =
+      model::Trainer::create(plan, *world, std::move(tokens));
   if (first_rank) print_header(plan, *world);
 
   if (first_rank && trainer->steps_done() >= plan.options.steps && plan.options.steps > 0) {

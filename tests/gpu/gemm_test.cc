@@ -70,6 +70,18 @@ std::vector<double> bounds(const GemmShape& shape, const Inputs& inputs, double 
   return bound;
 }
 
+// C = A B, all three on the device.
+DeviceGemm plain_call(const GemmShape& shape, const DeviceArray<bf16>& a,
+                      const DeviceArray<bf16>& b, const DeviceArray<float>& c) {
+  DeviceGemm call;
+  call.shape = shape;
+  call.a = a.data();
+  call.b = b.data();
+  call.c = c.data();
+  call.c_dtype = DType::kF32;
+  return call;
+}
+
 // Runs `version` if it supports the call; gives C, or nothing.
 template <typename C>
 std::vector<C> run_version(const GemmVersion& version, DeviceGemm call, const Inputs& inputs,
@@ -256,12 +268,7 @@ TEST(GpuGemm, AVersionCanBeAskedForByName) {
   const DeviceArray<bf16> a(inputs.a, stream), b(inputs.b, stream);
   for (const char* name : {"mma_64x64", "wgmma_128x128"}) {
     const DeviceArray<float> c(40 * 24);
-    DeviceGemm call;
-    call.shape = shape;
-    call.a = a.data();
-    call.b = b.data();
-    call.c = c.data();
-    call.c_dtype = DType::kF32;
+    DeviceGemm call = plain_call(shape, a, b, c);
     kernels::gemm_by(name, call, stream);
     EXPECT_LT(relative_error(c.download(stream), expected), 2e-6) << name;
     EXPECT_THROW(kernels::gemm_by("nope", call, stream), UsageError);
@@ -279,12 +286,7 @@ bool testing::gemm_mma_scenario(device::Stream& stream) {
   const Inputs inputs = make_inputs(shape);
   const DeviceArray<bf16> a(inputs.a, stream), b(inputs.b, stream);
   const DeviceArray<float> c(16 * 16);
-  DeviceGemm call;
-  call.shape = shape;
-  call.a = a.data();
-  call.b = b.data();
-  call.c = c.data();
-  call.c_dtype = DType::kF32;
+  DeviceGemm call = plain_call(shape, a, b, c);
   kernels::gemm_mma_small().run(call, stream);
   return relative_error(c.download(stream), reference(shape, inputs, 1, 0)) < 2e-6;
 }
@@ -295,12 +297,7 @@ bool testing::gemm_wgmma_scenario(device::Stream& stream) {
   const Inputs inputs = make_inputs(shape);
   const DeviceArray<bf16> a(inputs.a, stream), b(inputs.b, stream);
   const DeviceArray<float> c(136 * 40);
-  DeviceGemm call;
-  call.shape = shape;
-  call.a = a.data();
-  call.b = b.data();
-  call.c = c.data();
-  call.c_dtype = DType::kF32;
+  DeviceGemm call = plain_call(shape, a, b, c);
   kernels::gemm_wgmma().run(call, stream);
   return relative_error(c.download(stream), reference(shape, inputs, 1, 0)) < 2e-6;
 }

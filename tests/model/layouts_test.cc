@@ -11,6 +11,8 @@
 namespace sinew::model {
 namespace {
 
+using test::run_on_threads;
+
 // 24 heads so that 3 and 6 ranks can share them, a vocabulary that no number of ranks divides, and
 // a batch that up to 8 replicas share.
 TrainOptions base_options(const test::ScratchDirectory& directory, const std::string& dtype) {
@@ -25,18 +27,6 @@ TrainOptions base_options(const test::ScratchDirectory& directory, const std::st
   options.threads = 1;
   options.seed = 77;
   return options;
-}
-
-LayoutRun run_on_threads(const TrainOptions& options, int world, int steps) {
-  LayoutRun result;
-  std::mutex mutex;
-  test::run_ranks(world, [&](comm::Communicator& communicator) {
-    const TrainPlan plan = make_plan(options, world);
-    const LayoutRun run = run_layout(plan, communicator, make_batch(plan, 5), steps);
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (communicator.rank() == 0) result = run;
-  });
-  return result;
 }
 
 struct Law {

@@ -10,6 +10,8 @@
 namespace sinew::model {
 namespace {
 
+using test::run_on_threads;
+
 struct Case {
   const char* name;
   const char* model;
@@ -48,18 +50,6 @@ TrainOptions base_options(const test::ScratchDirectory& directory, const Case& c
   options.threads = 1;
   options.seed = 77;
   return options;
-}
-
-LayoutRun run_on_threads(const TrainOptions& options, int world, int steps) {
-  LayoutRun result;
-  std::mutex mutex;
-  test::run_ranks(world, [&](comm::Communicator& communicator) {
-    const TrainPlan plan = make_plan(options, world);
-    const LayoutRun run = run_layout(plan, communicator, make_batch(plan, 5), steps);
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (communicator.rank() == 0) result = run;
-  });
-  return result;
 }
 
 struct Law {

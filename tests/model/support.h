@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "model/layouts.h"
 #include "model/trainer.h"
 #include "sched/base/check.h"
 #include "sched/base/error.h"
@@ -61,6 +62,19 @@ inline std::string read_file(const std::string& path) {
 // Runs body on `world` threads of this process, each one rank; what a rank throws is thrown here.
 inline void run_ranks(int world, const std::function<void(comm::Communicator&)>& body) {
   comm::Communicator::run_threads(world, {.transport = "local", .timeout_s = 60}, body);
+}
+
+// What rank 0 of `world` sees of training that many steps.
+inline LayoutRun run_on_threads(const TrainOptions& options, int world, int steps) {
+  LayoutRun result;
+  std::mutex mutex;
+  run_ranks(world, [&](comm::Communicator& communicator) {
+    const TrainPlan plan = make_plan(options, world);
+    const LayoutRun run = run_layout(plan, communicator, make_batch(plan, 5), steps);
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (communicator.rank() == 0) result = run;
+  });
+  return result;
 }
 
 // A model file of these sizes; returns its path.
