@@ -25,6 +25,8 @@ class SharedDirectory {
       fs::create_directories(path_);
       std::ofstream(path_ / "model.json")
           << R"({"layers": 4, "heads": 24, "channels": 48, "vocabulary": 256, "max_time": 8})";
+      std::ofstream(path_ / "wide.json")
+          << R"({"layers": 2, "heads": 4, "channels": 128, "vocabulary": 256, "max_time": 128})";
       std::ofstream text(path_ / "data.txt");
       for (int i = 0; i < 400; ++i) text << "line " << i * 37 % 101 << "\n";
     }
@@ -77,6 +79,29 @@ TEST(TrainingMpi, LayoutsOfTheseProcessesTrainTheModelOfOneRank) {
     EXPECT_LE(error.largest(), layout_bound("f64"))
         << name_of(options) << ", worst " << error.worst_tensor;
   }
+}
+
+// Half a MiB from stage to stage: more than a slot holds, so that a message is on its way while its
+// sender waits for its tensor-parallel peers.
+TEST(TrainingMpi, StagesWithMessagesLargerThanSlotsTrainTheModelOfOneRank) {
+  const auto world = comm::Communicator::from_mpi({.timeout_s = 30});
+  if (world->world() % 4 != 0) GTEST_SKIP() << "two stages of two tensor ranks need 4 or 8 ranks";
+  const SharedDirectory directory(*world);
+  TrainOptions options;
+  options.model = directory.path("wide.json");
+  options.batch = 16;
+  options.seq = 128;
+  options.threads = 1;
+  const auto alone = world->split(world->rank(), 0);
+  const TrainPlan single = make_plan(options, 1);
+  const Batch batch = make_batch(single, 5);
+  const LayoutRun reference = run_layout(single, *alone, batch, 1);
+  options.tp = 2;
+  options.pp = 2;
+  options.microbatches = 2;
+  const LayoutRun run = run_layout(make_plan(options, world->world()), *world, batch, 1);
+  const LayoutError error = compare_runs(reference, run);
+  EXPECT_LE(error.largest(), layout_bound("f32")) << "worst " << error.worst_tensor;
 }
 
 TEST(TrainingMpi, ACheckpointThatAllProcessesWroteResumesBitEqual) {
