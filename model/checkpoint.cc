@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/agree.h"
+#include "model/llmc_model.h"
 #include "model/safetensors.h"
 #include "model/shared_output.h"
 #include "sched/base/check.h"
@@ -119,8 +120,9 @@ std::uint64_t fingerprint_of(const Tensor& tensor, std::int64_t begin, std::int6
   return fingerprint(tensor.data + static_cast<std::size_t>(begin) * size, size, begin, count);
 }
 
-template <typename T>
-void read_weights(const SafetensorsFile& file, Stage<T>& stage) {
+// File: SafetensorsFile or LlmcModelFile.
+template <typename T, typename File>
+void read_weights(File& file, Stage<T>& stage) {
   for (const Parameter& p : stage.parameters()) {
     const Tensor tensor = file.require(p.name, p.shape);
     for (const Piece& held : stage.units().held()) {
@@ -135,8 +137,8 @@ void read_weights(const SafetensorsFile& file, Stage<T>& stage) {
 }
 
 // Of bf16 weights the masters, which the files hold.
-template <typename T>
-void read_masters(const SafetensorsFile& file, const Stage<T>& stage, Optimizer<T>& optimizer) {
+template <typename T, typename File>
+void read_masters(File& file, const Stage<T>& stage, Optimizer<T>& optimizer) {
   if constexpr (Optimizer<T>::kHasMasters) {
     for (const Parameter& p : stage.parameters()) {
       const Tensor tensor = file.require(p.name, p.shape);
@@ -244,13 +246,11 @@ void load_checkpoint(const CheckpointPaths& paths, const TrainingState& state, S
   check_fingerprints(state, paths.state, parts, kKindCount);
 }
 
-template <typename T>
-void load_model(const CheckpointPaths& paths, const TrainingState& state, Stage<T>& stage) {
-  const SafetensorsFile file(paths.model);
-  read_weights(file, stage);
-  std::vector<std::uint64_t> parts(stage.parameters().size() * kKindCount, 0);
-  for (const Parameter& p : stage.parameters()) {
-    CHECK(p.slice.whole());
+void check_weights(const SafetensorsFile& file, const CheckpointPaths& paths,
+                   const TrainingState& state) {
+  const std::vector<Parameter> parameters = whole_parameters(state.config);
+  std::vector<std::uint64_t> parts(parameters.size() * kKindCount, 0);
+  for (const Parameter& p : parameters) {
     const Tensor tensor = file.require(p.name, p.shape);
     parts[row_of(p, 0)] = fingerprint_of(tensor, 0, tensor.count());
   }
@@ -258,15 +258,39 @@ void load_model(const CheckpointPaths& paths, const TrainingState& state, Stage<
 }
 
 template <typename T>
+void load_model(const CheckpointPaths& paths, const TrainingState& state, Stage<T>& stage) {
+  const SafetensorsFile file(paths.model);
+  read_weights(file, stage);
+  check_weights(file, paths, state);
+}
+
+namespace {
+
+// Calls body(file) with the file of weights, whichever of the two kinds it is.
+template <typename Body>
+void open_weights(const std::string& path, Body&& body) {
+  if (is_llmc_model(MappedFile(path).bytes())) {
+    LlmcModelFile file(path);
+    body(file);
+  } else {
+    const SafetensorsFile file(path);
+    body(file);
+  }
+}
+
+}  // namespace
+
+template <typename T>
 void load_weights(const std::string& path, Stage<T>& stage) {
-  read_weights(SafetensorsFile(path), stage);
+  open_weights(path, [&](auto& file) { read_weights(file, stage); });
 }
 
 template <typename T>
 void load_weights(const std::string& path, Stage<T>& stage, Optimizer<T>& optimizer) {
-  const SafetensorsFile file(path);
-  read_weights(file, stage);
-  read_masters(file, stage, optimizer);
+  open_weights(path, [&](auto& file) {
+    read_weights(file, stage);
+    read_masters(file, stage, optimizer);
+  });
 }
 
 #define SINEW_INSTANTIATE(T)                                                                \

@@ -26,6 +26,8 @@
 
 namespace sinew::model {
 
+class SafetensorsFile;
+
 struct TrainingState {
   std::int64_t step = 0;             // steps done
   std::int64_t optimizer_steps = 0;  // of them not skipped
@@ -62,13 +64,19 @@ template <typename T>
 void load_checkpoint(const CheckpointPaths& paths, const TrainingState& state, Stage<T>& stage,
                      Optimizer<T>& optimizer, Parallel& parallel);
 
-// The weights alone, for a stage that is the whole model on one rank; checked as above.
+// The weights alone, for a stage that is the whole model on one rank; checked as above. What
+// sampling and export read: the file of moments is not opened, and damage in it changes nothing of
+// theirs.
 template <typename T>
 void load_model(const CheckpointPaths& paths, const TrainingState& state, Stage<T>& stage);
 
-// This rank's slices of every parameter from any safetensors file with Hugging Face's GPT-2 names;
-// f32, f64, bf16 and f16 are converted. Not collective. Throws UsageError naming the missing tensor
-// or the shape found and needed.
+// Every weight of `file`, the checkpoint's paths.model, has its fingerprint, else UsageError.
+void check_weights(const SafetensorsFile& file, const CheckpointPaths& paths,
+                   const TrainingState& state);
+
+// This rank's slices of every parameter from any safetensors file with Hugging Face's names, or
+// from a model file of llm.c; f32, f64, bf16 and f16 are converted. Not collective. Throws
+// UsageError naming the missing tensor or the shape found and needed.
 template <typename T>
 void load_weights(const std::string& path, Stage<T>& stage);
 // And the masters of bf16 weights.

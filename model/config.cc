@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "model/llmc_model.h"
 #include "model/quote.h"
 #include "sched/base/error.h"
 
@@ -231,9 +232,12 @@ Config load_config(const std::string& name_or_path) {
     if (config.name == name_or_path) return config;
     names += config.name + ", ";
   }
+  if (name_or_path.ends_with(".bin")) return LlmcModelFile(name_or_path).header().config;
   if (!name_or_path.ends_with(".json")) {
-    throw UsageError(fmt::format(
-        "model '{}' is unknown; legal values: {}or the path of a .json file", name_or_path, names));
+    throw UsageError(
+        fmt::format("model '{}' is unknown; legal values: {}or the path of a .json file or of a "
+                    ".bin file of llm.c",
+                    name_or_path, names));
   }
   std::ifstream file(name_or_path, std::ios::binary);
   if (!file) throw UsageError(fmt::format("model file '{}' cannot be read", name_or_path));

@@ -32,6 +32,7 @@ Run declare_tune(Args& args);
 Run declare_train(Args& args);
 Run declare_layouts(Args& args);
 Run declare_sample(Args& args);
+Run declare_export(Args& args);
 Run declare_verify(Args& args);
 Run declare_simulate(Args& args);
 Run declare_explain(Args& args);

@@ -32,6 +32,8 @@ constexpr std::array kCommands = {
     Command{"layouts", "train every legal layout and compare with one rank", Launch::kRanks,
             declare_layouts},
     Command{"sample", "text from a checkpoint", Launch::kAlone, declare_sample},
+    Command{"export", "a checkpoint's weights as safetensors or a file of llm.c", Launch::kAlone,
+            declare_export},
     Command{"verify", "prove schedules", Launch::kAlone, declare_verify},
     Command{"simulate", "time schedules on a described machine, drawn", Launch::kAlone,
             declare_simulate},

@@ -3,7 +3,7 @@
 namespace sinew::tools {
 
 void bind_train_options(Args& args, model::TrainOptions& o) {
-  args.option("--model", o.model, "name of a model, or the path of a .json file");
+  args.option("--model", o.model, "name of a model, or the path of a .json or llm.c .bin file");
   args.option("--data", o.data, "text file, .jsonl, or .bin file of tokens");
   args.option("--data-format", o.data_format,
               "auto (by name and content), text, jsonl, llmc, nanogpt or megatron");
@@ -40,7 +40,8 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
   args.option("--clip", o.clip, "largest norm of the gradient; 0: none");
   args.option("--dropout", o.dropout, "share of activations dropped");
   args.option("--seed", o.seed, "of weights, data order and masks");
-  args.option("--init", o.init, "start from the weights of this .safetensors file");
+  args.option("--init", o.init,
+              "start from the weights of this .safetensors file, or .bin file of llm.c");
   args.option("--resume", o.resume, "go on from the newest checkpoint in this folder");
   args.option(
       "--recompute", o.recompute,

@@ -68,6 +68,10 @@ const std::vector<Bad> kBad = {
     {train("--tp 2 --pp 2"), {"4 ranks", "mpirun -n 4"}},
     {"sample", {"--checkpoint", "--out"}},
     {"sample --checkpoint /no/such/folder", {"/no/such/folder"}},
+    {"export", {"--checkpoint", "--out"}},
+    {"export --checkpoint /no/such/folder", {"--to", ".safetensors", ".bin"}},
+    {"export --checkpoint /no/such/folder --to x.bin", {"/no/such/folder"}},
+    {train("--model /no/such/model.bin"), {"/no/such/model.bin"}},
 };
 
 // A token file with one token beyond a vocabulary of bytes, where few steps come by.

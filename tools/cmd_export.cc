@@ -1,0 +1,43 @@
+// export: a checkpoint's model as one file of another program.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "model/export.h"
+#include "sched/base/error.h"
+#include "tools/command.h"
+
+namespace sinew::tools {
+namespace {
+
+struct Options {
+  std::string checkpoint;
+  std::string to;
+  std::string dtype = "f32";
+};
+
+int run_export(const Options& options) {
+  if (options.checkpoint.empty())
+    throw UsageError("--checkpoint is missing: name the --out folder of a training run");
+  if (options.to.empty())
+    throw UsageError("--to is missing: name the .safetensors or (llm.c) .bin file to write");
+  const model::CheckpointPaths paths = model::find_checkpoint(options.checkpoint);
+  model::export_weights(paths, options.to, parse_dtype(options.dtype));
+  const model::TrainingState state = model::read_state(paths);
+  fmt::print("{}: model {} of step {}, {}\n", options.to, state.config.name, state.step,
+             options.dtype);
+  return 0;
+}
+
+}  // namespace
+
+Run declare_export(Args& args) {
+  auto o = std::make_shared<Options>();
+  args.option("--checkpoint", o->checkpoint,
+              "folder of a training run's --out, or one checkpoint in it");
+  args.option("--to", o->to, "file to write: .safetensors (Hugging Face) or .bin (llm.c)");
+  args.option("--dtype", o->dtype, "f32, bf16, or f64 (safetensors)");
+  return [o] { return run_export(*o); };
+}
+
+}  // namespace sinew::tools
