@@ -18,9 +18,12 @@
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/dropout.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "kernels/layer_norm.h"
+#include "kernels/rope.h"
+#include "kernels/swiglu.h"
 
 namespace sinew::kernels {
 
@@ -55,6 +58,19 @@ class Accelerator {
   virtual void layer_norm_backward(NormShape shape, const bf16* d_y, const bf16* x,
                                    const bf16* weight, const float* mean, const float* rstd,
                                    Write d_x_mode, bf16* d_x, float* d_weight, float* d_bias) = 0;
+  virtual void rms_norm_forward(NormShape shape, const bf16* x, const bf16* weight, float epsilon,
+                                bf16* y, float* rstd) = 0;
+  virtual void rms_norm_backward(NormShape shape, const bf16* d_y, const bf16* x,
+                                 const bf16* weight, const float* rstd, Write d_x_mode, bf16* d_x,
+                                 float* d_weight) = 0;
+  virtual void swiglu_forward(const GatedShape& shape, const bf16* gate, const bf16* up,
+                              bf16* y) = 0;
+  virtual void swiglu_backward(const GatedShape& shape, const bf16* d_y, const bf16* gate,
+                               const bf16* up, bf16* d_gate, bf16* d_up) = 0;
+  virtual void rope(const RopeShape& shape, HeadView<bf16> x, const float* cosine,
+                    const float* sine, Turn direction) = 0;
+  virtual void dropout(const RandomStream& random, double probability, const DropoutShape& shape,
+                       const bf16* x, bf16* y) = 0;
   virtual void attention_forward(const AttentionShape& shape, HeadView<const bf16> q,
                                  HeadView<const bf16> k, HeadView<const bf16> v, HeadView<bf16> o,
                                  float* lse) = 0;
@@ -80,6 +96,9 @@ class Accelerator {
   virtual void adamw_with_master(const AdamW& options, std::int64_t count, const float* gradient,
                                  float* master, bf16* weight, float* first_moment,
                                  float* second_moment) = 0;
+  virtual void adamw_stochastic(const AdamW& options, const RandomStream& random,
+                                std::int64_t first_index, std::int64_t count, const float* gradient,
+                                bf16* weight, float* first_moment, float* second_moment) = 0;
 };
 
 }  // namespace sinew::kernels

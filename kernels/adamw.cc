@@ -28,6 +28,7 @@ template struct AdamWFactors<double>;
 template <typename T>
 void adamw(const AdamW& options, std::int64_t count, const T* gradient, T* weight, T* first_moment,
            T* second_moment, Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   CHECK_GE(options.step, 1);
   const auto& f = best<AdamWFunctions<T>>();
   parallel_for(threads, count, kGrainElements, [&](std::int64_t begin, std::int64_t end) {

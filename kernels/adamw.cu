@@ -48,35 +48,42 @@ struct AdamWMaster {
   }
 };
 
-// Adds a uniform 16-bit number to the bits that are cut off: carries with their probability. What
-// is not finite is rounded to nearest.
-GPU_FUNCTION bf16 round_stochastic(float value, std::uint32_t random) {
+// round_stochastically of mixed_adamw.h.
+GPU_FUNCTION bf16 round_by(float value, std::uint32_t bits16) {
   const std::uint32_t bits = gpu::float_to_bits(value);
   if ((bits & 0x7f800000U) == 0x7f800000U) return gpu::narrow_bf16(value);
-  return {static_cast<std::uint16_t>((bits + (random & 0xffffU)) >> 16)};
+  return {static_cast<std::uint16_t>((bits + bits16) >> 16)};
 }
 
 template <typename G>
 struct AdamWStochastic {
   AdamWFactors<float> factors;
   Philox philox;
-  std::uint64_t first_index;
-  std::uint64_t step;
+  std::uint64_t stream;
+  std::int64_t first_index;
   const G* gradient;
   bf16* weight;
   float* first_moment;
   float* second_moment;
 
+  // Bits of random.h. Four neighbours that begin at a multiple of four share a counter.
   template <int kWidth>
   GPU_FUNCTION void apply(std::int64_t i) const {
     const auto g = gpu::load_values<kWidth>(gradient + i);
     auto w = gpu::load_values<kWidth>(weight + i);
     auto m = gpu::load_values<kWidth>(first_moment + i);
     auto v = gpu::load_values<kWidth>(second_moment + i);
+    std::array<std::uint32_t, 4> words{};
     UNROLL for (int j = 0; j < kWidth; ++j) {
       const AdamWElement next = adamw_step(factors, g.v[j], {w.v[j], m.v[j], v.v[j]});
-      const auto index = first_index + static_cast<std::uint64_t>(i + j);
-      weight[i + j] = round_stochastic(next.weight, philox.words(index, step)[0]);
+      const std::int64_t place = (first_index + i + j) % kRandomBlock;
+      if (j == 0 || place % 4 == 0) {
+        const std::int64_t counter =
+            (first_index + i + j) / kRandomBlock * kBlockCounters + place / 64 * 8 + place % 32 / 4;
+        words = philox.words(static_cast<std::uint64_t>(counter), stream);
+      }
+      const auto word = static_cast<std::size_t>(place / 32 % 2 * 2 + 1 - place % 4 / 2);
+      weight[i + j] = round_by(next.weight, words[word] >> (place % 2 * 16) & 0xffffU);
       m.v[j] = next.first_moment;
       v.v[j] = next.second_moment;
     }
@@ -88,7 +95,6 @@ struct AdamWStochastic {
 namespace {
 
 constexpr int kAdamWWidth = 4;  // four f32 are one access of 16 bytes
-constexpr std::uint32_t kRoundingPurpose = 0x726f756e;
 
 }  // namespace
 
@@ -102,13 +108,13 @@ void adamw(const AdamW& options, std::int64_t count, const G* gradient, float* w
 }
 
 template <typename G>
-void adamw_stochastic(const AdamW& options, const StochasticRounding& rounding, std::int64_t count,
-                      const G* gradient, bf16* weight, float* first_moment, float* second_moment,
-                      device::Stream& stream) {
+void adamw_stochastic(const AdamW& options, const RandomStream& random, std::int64_t first_index,
+                      std::int64_t count, const G* gradient, bf16* weight, float* first_moment,
+                      float* second_moment, device::Stream& stream) {
   const AdamWStochastic<G> body = {AdamWFactors<float>(options),
-                                   Philox(rounding.seed, kRoundingPurpose),
-                                   rounding.first_index,
-                                   static_cast<std::uint64_t>(options.step),
+                                   Philox(random.seed, random.purpose),
+                                   random.stream,
+                                   first_index,
                                    gradient,
                                    weight,
                                    first_moment,
@@ -121,9 +127,9 @@ template void adamw<float>(const AdamW&, std::int64_t, const float*, float*, flo
                            device::Stream&);
 template void adamw<bf16>(const AdamW&, std::int64_t, const bf16*, float*, float*, float*, bf16*,
                           device::Stream&);
-template void adamw_stochastic<float>(const AdamW&, const StochasticRounding&, std::int64_t,
+template void adamw_stochastic<float>(const AdamW&, const RandomStream&, std::int64_t, std::int64_t,
                                       const float*, bf16*, float*, float*, device::Stream&);
-template void adamw_stochastic<bf16>(const AdamW&, const StochasticRounding&, std::int64_t,
+template void adamw_stochastic<bf16>(const AdamW&, const RandomStream&, std::int64_t, std::int64_t,
                                      const bf16*, bf16*, float*, float*, device::Stream&);
 
 }  // namespace sinew::kernels

@@ -6,6 +6,7 @@
 
 #include "kernels/adamw.h"
 #include "kernels/device/runtime.h"
+#include "kernels/random.h"
 #include "sched/base/dtype.h"
 
 namespace sinew::kernels {
@@ -17,17 +18,10 @@ template <typename G>
 void adamw(const AdamW& options, std::int64_t count, const G* gradient, float* weight,
            float* first_moment, float* second_moment, bf16* working, device::Stream& stream);
 
-// How a bf16 weight without a master is rounded: up or down with the probability that keeps the
-// expectation, by a number that depends on the seed, the step and the element's global index only.
-struct StochasticRounding {
-  std::uint64_t seed = 0;
-  std::uint64_t first_index = 0;  // global index of element 0
-};
-
-// bf16 weights without a master; moments f32.
+// bf16 weights without a master, rounded as adamw_stochastic of mixed_adamw.h does: the same bits.
 template <typename G>
-void adamw_stochastic(const AdamW& options, const StochasticRounding& rounding, std::int64_t count,
-                      const G* gradient, bf16* weight, float* first_moment, float* second_moment,
-                      device::Stream& stream);
+void adamw_stochastic(const AdamW& options, const RandomStream& random, std::int64_t first_index,
+                      std::int64_t count, const G* gradient, bf16* weight, float* first_moment,
+                      float* second_moment, device::Stream& stream);
 
 }  // namespace sinew::kernels

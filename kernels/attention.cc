@@ -195,6 +195,7 @@ template <typename T>
 void attention_forward_packed(const AttentionShape& shape, std::span<const std::int64_t> starts,
                               HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
                               HeadView<T> o, Wide<T>* lse, Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   check_shape(longest_sequence(shape, starts), {}, threads);
   const auto pair_count = static_cast<std::int64_t>(starts.size() - 1) * shape.kv_heads;
   parallel_for(threads, pair_count, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -212,6 +213,7 @@ void attention_backward_packed(const AttentionShape& shape, std::span<const std:
                                HeadView<const T> o, const Wide<T>* lse, HeadView<const T> d_o,
                                HeadView<T> d_q, HeadView<T> d_k, HeadView<T> d_v, Threads threads) {
   const AttentionShape longest = longest_sequence(shape, starts);
+  CHECK(threads.accelerator == nullptr);
   check_shape(longest, {}, threads);
   const auto pair_count = static_cast<std::int64_t>(starts.size() - 1) * shape.kv_heads;
   parallel_for(threads, pair_count, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -230,6 +232,7 @@ template <typename T>
 void attention_forward_partial(const AttentionShape& shape, KeySpan keys, HeadView<const T> q,
                                HeadView<const T> k, HeadView<const T> v, HeadView<Wide<T>> o,
                                Wide<T>* lse, Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   check_shape(shape, keys, threads);
   const auto& version = best<AttentionFunctions<T>>();
   for_each_pair_range(shape, threads,
@@ -242,6 +245,7 @@ void attention_backward_partial(const AttentionShape& shape, KeySpan keys, HeadV
                                 const Wide<T>* row_dot, HeadView<const T> d_o,
                                 HeadView<Wide<T>> d_q, HeadView<Wide<T>> d_k, HeadView<Wide<T>> d_v,
                                 Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   check_shape(shape, keys, threads);
   const auto& version = best<AttentionFunctions<T>>();
   for_each_pair_range(shape, threads, [&](Part pairs) {
@@ -252,6 +256,7 @@ void attention_backward_partial(const AttentionShape& shape, KeySpan keys, HeadV
 template <typename T>
 void attention_row_dot(const AttentionShape& shape, HeadView<const T> o, HeadView<const T> d_o,
                        Wide<T>* row_dot, Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   check_shape(shape, {}, threads);
   const auto& version = best<AttentionFunctions<T>>();
   for_each_pair_range(shape, threads,

@@ -2,6 +2,7 @@
 
 #include "kernels/grain.h"
 #include "kernels/registry.h"
+#include "sched/base/check.h"
 
 namespace sinew::kernels {
 namespace {
@@ -9,6 +10,7 @@ namespace {
 template <typename From, typename To>
 void run(void (*function)(const From*, To*, std::int64_t), const From* source, To* target,
          std::int64_t count, Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   parallel_for(threads, count, kGrainElements, [&](std::int64_t begin, std::int64_t end) {
     function(source + begin, target + begin, end - begin);
   });
@@ -17,6 +19,7 @@ void run(void (*function)(const From*, To*, std::int64_t), const From* source, T
 template <typename From, typename To>
 void run_scaled(void (*function)(const From*, float, To*, std::int64_t), const From* source,
                 float scale, To* target, std::int64_t count, Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   parallel_for(threads, count, kGrainElements, [&](std::int64_t begin, std::int64_t end) {
     function(source + begin, scale, target + begin, end - begin);
   });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/accelerator.h"
 #include "kernels/grain.h"
 #include "kernels/registry.h"
 #include "sched/base/check.h"
@@ -42,6 +43,10 @@ double keep_factor(std::uint32_t threshold) {
 template <typename T>
 void dropout(const RandomStream& random, double probability, const DropoutShape& shape, const T* x,
              T* y, Threads threads) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->dropout(random, probability, shape, x, y);
+  }
   run(best<DropoutFunctions<T>>().assign, random, probability, shape, x, y, threads);
 }
 

@@ -75,27 +75,33 @@ __global__ void __launch_bounds__(kStrideThreads)
   if (threadIdx.x == 0) *result = sum;
 }
 
-// One thread per four neighbouring elements of the global matrix, which share a counter; those of
-// them that this part does not hold are left out.
+constexpr std::int64_t dropout_counters(const DropoutShape& shape) {
+  return (shape.columns / kRandomBlock + 2) * kBlockCounters;
+}
+
+// One thread per counter of random.h, which serves two groups of four neighbouring elements; those
+// of them that lie outside the row of this part are left out.
 template <typename T>
 __global__ void __launch_bounds__(kStrideThreads)
-    dropout_kernel(DropoutWindow shape, Philox philox, std::uint64_t step, float probability,
-                   const T* x, T* y) {
-  const float scale = 1.0F / (1.0F - probability);
-  // A row of the part touches at most this many counters.
-  const std::int64_t counters = shape.channels / 4 + 2;
+    dropout_kernel(DropoutShape shape, Philox philox, std::uint64_t stream, std::uint32_t threshold,
+                   float factor, const T* x, T* y) {
+  // A row touches at most this many counters.
+  const std::int64_t counters = dropout_counters(shape);
   const std::int64_t count = shape.rows * counters;
   for (std::int64_t i = gpu::grid_thread(); i < count; i += gpu::grid_threads()) {
     const std::int64_t row = i / counters;
-    const std::int64_t begin = (shape.first_row + row) * shape.channels_total + shape.first_channel;
-    const std::int64_t counter = begin / 4 + i % counters;
-    const auto words = philox.words(static_cast<std::uint64_t>(counter), step);
-    UNROLL for (int j = 0; j < 4; ++j) {
-      const std::int64_t c = counter * 4 + j - begin;
-      if (c < 0 || c >= shape.channels) continue;
-      const float uniform = static_cast<float>(words[static_cast<std::size_t>(j)] >> 8) * 0x1p-24F;
-      const float value = gpu::widen(x[row * shape.channels + c]);
-      y[row * shape.channels + c] = gpu::narrow<T>(uniform < probability ? 0.0F : value * scale);
+    const std::int64_t begin = (shape.first_row + row) * shape.global_columns + shape.first_column;
+    const std::int64_t counter = begin / kRandomBlock * kBlockCounters + i % counters;
+    const std::int64_t first = counter / kBlockCounters * kRandomBlock +
+                               counter % kBlockCounters / 8 * 64 + counter % 8 * 4;
+    const auto words = philox.words(static_cast<std::uint64_t>(counter), stream);
+    UNROLL for (int j = 0; j < 8; ++j) {
+      const std::int64_t c = first + j / 4 * 32 + j % 4 - begin;
+      if (c < 0 || c >= shape.columns) continue;
+      const std::uint32_t word = words[static_cast<std::size_t>(j / 4 * 2 + 1 - j % 4 / 2)];
+      const bool kept = (word >> (j % 2 * 16) & 0xffffU) >= threshold;
+      const std::int64_t place = row * shape.columns + c;
+      y[place] = gpu::narrow<T>(kept ? gpu::widen(x[place]) * factor : 0.0F);
     }
   }
 }
@@ -148,12 +154,13 @@ void convert(const From* source, To* target, std::int64_t count, device::Stream&
 }
 
 template <typename T>
-void dropout(const DropoutWindow& shape, const DropoutKey& key, const T* x, T* y,
-             device::Stream& stream) {
-  CHECK(key.probability >= 0 && key.probability < 1);
-  if (shape.rows == 0 || shape.channels == 0) return;
-  device::launch(dropout_kernel<T>, stride_shape(shape.rows * (shape.channels / 4 + 2)), stream,
-                 shape, Philox(key.seed, key.purpose), key.step, key.probability, x, y);
+void dropout(const RandomStream& random, double probability, const DropoutShape& shape, const T* x,
+             T* y, device::Stream& stream) {
+  if (shape.rows == 0 || shape.columns == 0) return;
+  const std::uint32_t threshold = drop_threshold(probability);
+  device::launch(dropout_kernel<T>, stride_shape(shape.rows * dropout_counters(shape)), stream,
+                 shape, Philox(random.seed, random.purpose), random.stream, threshold,
+                 static_cast<float>(keep_factor(threshold)), x, y);
 }
 
 #define SINEW_INSTANTIATE(T)                                                                  \
@@ -162,7 +169,8 @@ void dropout(const DropoutWindow& shape, const DropoutKey& key, const T* x, T* y
   template void bias_backward<T>(const T*, float*, std::int64_t, std::int64_t, float*,        \
                                  device::Stream&);                                            \
   template void sum_of_squares<T>(const T*, std::int64_t, double*, double*, device::Stream&); \
-  template void dropout<T>(const DropoutWindow&, const DropoutKey&, const T*, T*, device::Stream&);
+  template void dropout<T>(const RandomStream&, double, const DropoutShape&, const T*, T*,    \
+                           device::Stream&);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(bf16)
 #undef SINEW_INSTANTIATE

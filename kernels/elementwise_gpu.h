@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/device/runtime.h"
+#include "kernels/dropout.h"
 #include "sched/base/dtype.h"
 
 namespace sinew::kernels {
@@ -35,28 +36,9 @@ void sum_of_squares(const T* data, std::int64_t count, double* result, double* w
 template <typename From, typename To>
 void convert(const From* source, To* target, std::int64_t count, device::Stream& stream);
 
-// A matrix [rows, channels] that is part of a global one with channels_total channels, beginning at
-// (first_row, first_channel): masks depend on the global place of an element and not on who holds
-// it.
-struct DropoutWindow {
-  std::int64_t rows = 0;
-  std::int64_t channels = 0;
-  std::int64_t first_row = 0;
-  std::int64_t first_channel = 0;
-  std::int64_t channels_total = 0;
-};
-struct DropoutKey {
-  std::uint64_t seed = 0;
-  std::uint32_t purpose = 0;  // which layer and which of its dropouts
-  std::uint64_t step = 0;
-  float probability = 0;  // of being dropped, in [0, 1)
-};
-
-// y = x / (1 - p) where the element stays, else 0; the gradient passes through the same function.
-// The element of global index g takes word g % 4 of Philox counter (g / 4, step); its upper 24
-// bits, as a number in [0, 1), are below p when it is dropped. y may be x.
+// The dropout of dropout.h: the same elements dropped, the same bits. y may be x.
 template <typename T>
-void dropout(const DropoutWindow& shape, const DropoutKey& key, const T* x, T* y,
-             device::Stream& stream);
+void dropout(const RandomStream& random, double probability, const DropoutShape& shape, const T* x,
+             T* y, device::Stream& stream);
 
 }  // namespace sinew::kernels

@@ -3,6 +3,7 @@
 #include "kernels/accelerator.h"
 #include "kernels/grain.h"
 #include "kernels/registry.h"
+#include "sched/base/check.h"
 
 namespace sinew::kernels {
 
@@ -32,6 +33,7 @@ void gelu_backward(const T* d_y, const T* x, T* d_x, std::int64_t count, Threads
 template <typename T>
 void bias_gelu_forward(T* x, const T* bias, T* y, std::int64_t rows, std::int64_t channels,
                        Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   const auto& f = best<GeluFunctions<T>>();
   parallel_for(threads, rows, grain_rows(channels), [&](std::int64_t begin, std::int64_t end) {
     f.bias_forward(x + begin * channels, bias, y + begin * channels, end - begin, channels);
@@ -41,6 +43,7 @@ void bias_gelu_forward(T* x, const T* bias, T* y, std::int64_t rows, std::int64_
 template <typename T>
 void bias_gelu_backward(const T* d_y, const T* x, T* d_x, Wide<T>* d_bias, std::int64_t rows,
                         std::int64_t channels, Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   const auto& f = best<GeluFunctions<T>>();
   parallel_for(threads, channels, grain_channels(rows), [&](std::int64_t begin, std::int64_t end) {
     f.bias_backward(d_y, x, d_x, d_bias, rows, channels, begin, end);

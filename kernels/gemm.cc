@@ -120,6 +120,7 @@ void gemm(const GemmShape& shape, T alpha, const T* a, const T* b, T beta, T* c,
 template <typename T>
 void gemm_batch(const GemmShape& shape, std::int64_t count, const BatchSteps& steps, Wide<T> alpha,
                 const T* a, const T* b, Wide<T> beta, T* c, Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   CHECK_GE(count, 0);
   const auto& version = best<GemmFunctions<T>>();
   parallel_for(threads, count, 1, [&](std::int64_t begin, std::int64_t end) {

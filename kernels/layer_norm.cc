@@ -3,6 +3,7 @@
 #include "kernels/accelerator.h"
 #include "kernels/grain.h"
 #include "kernels/registry.h"
+#include "sched/base/check.h"
 
 namespace sinew::kernels {
 
@@ -27,6 +28,7 @@ template <typename T>
 void residual_layer_norm_forward(NormShape shape, T* residual, const T* x, const T* weight,
                                  const T* bias, Wide<T> epsilon, T* y, Wide<T>* mean, Wide<T>* rstd,
                                  Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   const auto& f = best<LayerNormFunctions<T>>();
   const std::int64_t channels = shape.channels;
   parallel_for(threads, shape.rows, grain_rows(channels),

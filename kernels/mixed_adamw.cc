@@ -25,9 +25,12 @@ void adamw_with_master(const AdamW& options, std::int64_t count, const float* gr
 void adamw_stochastic(const AdamW& options, const RandomStream& random, std::int64_t first_index,
                       std::int64_t count, const float* gradient, bf16* weight, float* first_moment,
                       float* second_moment, Threads threads) {
-  CHECK(threads.accelerator == nullptr);
   CHECK_GE(options.step, 1);
   CHECK_GE(first_index, 0);
+  if (threads.accelerator != nullptr) {
+    return threads.accelerator->adamw_stochastic(options, random, first_index, count, gradient,
+                                                 weight, first_moment, second_moment);
+  }
   const auto& f = best<MixedAdamWFunctions>();
   parallel_for(threads, count, kGrainElements, [&](std::int64_t begin, std::int64_t end) {
     f.stochastic(options, random, first_index + begin, end - begin, gradient + begin,

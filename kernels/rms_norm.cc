@@ -1,5 +1,6 @@
 #include "kernels/rms_norm.h"
 
+#include "kernels/accelerator.h"
 #include "kernels/grain.h"
 #include "kernels/registry.h"
 #include "sched/base/check.h"
@@ -9,7 +10,10 @@ namespace sinew::kernels {
 template <typename T>
 void rms_norm_forward(NormShape shape, const T* x, const T* weight, Wide<T> epsilon, T* y,
                       Wide<T>* rstd, Threads threads) {
-  CHECK(threads.accelerator == nullptr);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->rms_norm_forward(shape, x, weight, epsilon, y, rstd);
+  }
   const auto& f = best<RmsNormFunctions<T>>();
   const std::int64_t channels = shape.channels;
   parallel_for(threads, shape.rows, grain_rows(channels),
@@ -22,6 +26,7 @@ void rms_norm_forward(NormShape shape, const T* x, const T* weight, Wide<T> epsi
 template <typename T>
 void residual_rms_norm_forward(NormShape shape, T* residual, const T* x, const T* weight,
                                Wide<T> epsilon, T* y, Wide<T>* rstd, Threads threads) {
+  CHECK(threads.accelerator == nullptr);
   const auto& f = best<RmsNormFunctions<T>>();
   const std::int64_t channels = shape.channels;
   parallel_for(threads, shape.rows, grain_rows(channels),
@@ -36,7 +41,11 @@ template <typename T>
 void rms_norm_backward(NormShape shape, const T* d_y, const T* x, const T* weight,
                        const Wide<T>* rstd, Write d_x_mode, T* d_x, Wide<T>* d_weight,
                        Threads threads) {
-  CHECK(threads.accelerator == nullptr);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->rms_norm_backward(shape, d_y, x, weight, rstd, d_x_mode, d_x,
+                                                    d_weight);
+  }
   const auto& f = best<RmsNormFunctions<T>>();
   const std::int64_t channels = shape.channels;
   if (threads.count <= 1) {

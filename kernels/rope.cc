@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/accelerator.h"
 #include "kernels/grain.h"
 #include "kernels/registry.h"
 #include "sched/base/check.h"
@@ -12,8 +13,11 @@ namespace {
 template <typename T>
 void turn_all(const RopeShape& shape, HeadView<T> x, const Wide<T>* cosine, const Wide<T>* sine,
               Turn direction, Threads threads) {
-  CHECK(threads.accelerator == nullptr);
   CHECK_EQ(shape.head_dim % 2, 0);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->rope(shape, x, cosine, sine, direction);
+  }
   const auto& f = best<RopeFunctions<T>>();
   parallel_for(threads, shape.batch * shape.time, grain_rows(shape.heads * shape.head_dim),
                [&](std::int64_t begin, std::int64_t end) {

@@ -1,5 +1,6 @@
 #include "kernels/swiglu.h"
 
+#include "kernels/accelerator.h"
 #include "kernels/grain.h"
 #include "kernels/registry.h"
 #include "sched/base/check.h"
@@ -8,8 +9,11 @@ namespace sinew::kernels {
 
 template <typename T>
 void swiglu_forward(const GatedShape& shape, const T* gate, const T* up, T* y, Threads threads) {
-  CHECK(threads.accelerator == nullptr);
   CHECK_GE(shape.gate_stride, shape.channels);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->swiglu_forward(shape, gate, up, y);
+  }
   const auto& f = best<SwigluFunctions<T>>();
   parallel_for(threads, shape.rows, grain_rows(shape.channels),
                [&](std::int64_t begin, std::int64_t end) {
@@ -22,8 +26,11 @@ void swiglu_forward(const GatedShape& shape, const T* gate, const T* up, T* y, T
 template <typename T>
 void swiglu_backward(const GatedShape& shape, const T* d_y, const T* gate, const T* up, T* d_gate,
                      T* d_up, Threads threads) {
-  CHECK(threads.accelerator == nullptr);
   CHECK_GE(shape.gate_stride, shape.channels);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->swiglu_backward(shape, d_y, gate, up, d_gate, d_up);
+  }
   const auto& f = best<SwigluFunctions<T>>();
   parallel_for(
       threads, shape.rows, grain_rows(shape.channels), [&](std::int64_t begin, std::int64_t end) {

@@ -7,11 +7,11 @@ namespace sinew::kernels {
 
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kRowThreadsMax)
-    swiglu_forward_kernel(SwigluShape shape, const T* gate, const T* up, T* y) {
+    swiglu_forward_kernel(GatedShape shape, const T* gate, const T* up, T* y) {
   for (std::int64_t r = blockIdx.x; r < shape.rows; r += gridDim.x) {
     for (std::int64_t c = threadIdx.x * kWidth; c < shape.channels; c += blockDim.x * kWidth) {
-      auto g = gpu::load_values<kWidth>(gate + r * shape.stride + c);
-      const auto u = gpu::load_values<kWidth>(up + r * shape.stride + c);
+      auto g = gpu::load_values<kWidth>(gate + r * shape.gate_stride + c);
+      const auto u = gpu::load_values<kWidth>(up + r * shape.gate_stride + c);
       UNROLL for (int i = 0; i < kWidth; ++i) g.v[i] = silu(g.v[i]) * u.v[i];
       gpu::store_values(y + r * shape.channels + c, g);
     }
@@ -20,11 +20,11 @@ __global__ void __launch_bounds__(kRowThreadsMax)
 
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kRowThreadsMax)
-    swiglu_backward_kernel(SwigluShape shape, const T* d_y, const T* gate, const T* up, T* d_gate,
+    swiglu_backward_kernel(GatedShape shape, const T* d_y, const T* gate, const T* up, T* d_gate,
                            T* d_up) {
   for (std::int64_t r = blockIdx.x; r < shape.rows; r += gridDim.x) {
     for (std::int64_t c = threadIdx.x * kWidth; c < shape.channels; c += blockDim.x * kWidth) {
-      const std::int64_t place = r * shape.stride + c;
+      const std::int64_t place = r * shape.gate_stride + c;
       const auto dy = gpu::load_values<kWidth>(d_y + r * shape.channels + c);
       auto g = gpu::load_values<kWidth>(gate + place);
       auto u = gpu::load_values<kWidth>(up + place);
@@ -43,16 +43,16 @@ namespace {
 
 // Rows begin at aligned places when the channels and the stride are whole accesses.
 template <typename T, typename Launch>
-void with_row_width(const SwigluShape& shape, std::initializer_list<const void*> pointers,
+void with_row_width(const GatedShape& shape, std::initializer_list<const void*> pointers,
                     Launch&& launch) {
-  const bool whole = shape.stride % gpu::kWidest<T> == 0;
+  const bool whole = shape.gate_stride % gpu::kWidest<T> == 0;
   with_width<gpu::kWidest<T>>(whole ? shape.channels : 1, pointers, launch);
 }
 
 }  // namespace
 
 template <typename T>
-void swiglu_forward(const SwigluShape& shape, const T* gate, const T* up, T* y,
+void swiglu_forward(const GatedShape& shape, const T* gate, const T* up, T* y,
                     device::Stream& stream) {
   if (shape.rows == 0 || shape.channels == 0) return;
   with_row_width<T>(shape, {gate, up, y}, [&](auto width) {
@@ -62,7 +62,7 @@ void swiglu_forward(const SwigluShape& shape, const T* gate, const T* up, T* y,
 }
 
 template <typename T>
-void swiglu_backward(const SwigluShape& shape, const T* d_y, const T* gate, const T* up, T* d_gate,
+void swiglu_backward(const GatedShape& shape, const T* d_y, const T* gate, const T* up, T* d_gate,
                      T* d_up, device::Stream& stream) {
   if (shape.rows == 0 || shape.channels == 0) return;
   with_row_width<T>(shape, {d_y, gate, up, d_gate, d_up}, [&](auto width) {
@@ -72,9 +72,9 @@ void swiglu_backward(const SwigluShape& shape, const T* d_y, const T* gate, cons
   });
 }
 
-#define SINEW_INSTANTIATE(T)                                                                    \
-  template void swiglu_forward<T>(const SwigluShape&, const T*, const T*, T*, device::Stream&); \
-  template void swiglu_backward<T>(const SwigluShape&, const T*, const T*, const T*, T*, T*,    \
+#define SINEW_INSTANTIATE(T)                                                                   \
+  template void swiglu_forward<T>(const GatedShape&, const T*, const T*, T*, device::Stream&); \
+  template void swiglu_backward<T>(const GatedShape&, const T*, const T*, const T*, T*, T*,    \
                                    device::Stream&);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(bf16)

@@ -1,6 +1,9 @@
 // Arena: one allocation per role of memory (parameters, gradients, optimizer state, activations),
 // so that a rank's bytes are counted where they are made and can be held against the formulas.
 //
+// With an accelerator the memory is a device's (kernels/accelerator.h), which must outlive the
+// arena; the host may use it at once, and later on after kernels::synchronize().
+//
 // Threads: one thread at a time. Memory is zeroed and aligned to kAlignment. Views live as long as
 // the arena.
 #pragma once
@@ -13,23 +16,24 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/accelerator.h"
+
 namespace sinew::model {
 
 class Arena {
  public:
   static constexpr std::size_t kAlignment = 64;  // a cache line, and the widest vector register
 
-  explicit Arena(std::string_view role) : role_(role) {}
+  explicit Arena(std::string_view role, kernels::Accelerator* accelerator = nullptr)
+      : role_(role), accelerator_(accelerator) {}
 
   // `count` zeroed elements; null for none.
   template <typename T>
   [[nodiscard]] T* allocate(std::int64_t count) {
     if (count == 0) return nullptr;
     const std::size_t size_bytes = static_cast<std::size_t>(count) * sizeof(T);
-    auto* memory =
-        static_cast<std::byte*>(::operator new (size_bytes, std::align_val_t{kAlignment}));
-    std::memset(memory, 0, size_bytes);
-    blocks_.emplace_back(memory);
+    std::byte* memory = allocate_bytes(size_bytes);
+    blocks_.emplace_back(memory, Free{accelerator_});
     size_bytes_ += static_cast<std::int64_t>(size_bytes);
     return reinterpret_cast<T*>(memory);
   }
@@ -39,11 +43,29 @@ class Arena {
 
  private:
   struct Free {
+    kernels::Accelerator* accelerator = nullptr;
     void operator()(std::byte* memory) const {
-      ::operator delete (memory, std::align_val_t{kAlignment});
+      if (accelerator != nullptr) {
+        accelerator->free(memory);
+      } else {
+        ::operator delete (memory, std::align_val_t{kAlignment});
+      }
     }
   };
+  [[nodiscard]] std::byte* allocate_bytes(std::size_t size_bytes) {
+    if (accelerator_ != nullptr) {
+      auto* memory = static_cast<std::byte*>(accelerator_->allocate(size_bytes));
+      accelerator_->synchronize();  // the zeros are there before the host writes
+      return memory;
+    }
+    auto* memory =
+        static_cast<std::byte*>(::operator new (size_bytes, std::align_val_t{kAlignment}));
+    std::memset(memory, 0, size_bytes);
+    return memory;
+  }
+
   std::string_view role_;
+  kernels::Accelerator* accelerator_;
   std::int64_t size_bytes_ = 0;
   std::vector<std::unique_ptr<std::byte, Free>> blocks_;
 };

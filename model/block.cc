@@ -1,6 +1,5 @@
 #include "model/block.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "kernels/elementwise.h"
@@ -179,7 +178,7 @@ void mlp_backward_input(const BlockShape& s, const BlockWeights<const T>& w, Blo
                            context.threads);
   activation_backward(s, saved, scratch, context.threads);
   norm_output_gradient<T>(s, up_product(s), saved.up, w.up_weight, scratch, context);
-  std::copy_n(d_out, s.own_rows() * s.channels, scratch.d_x2);
+  kernels::copy<T>(scratch.d_x2, d_out, s.own_rows() * s.channels, context.threads);
   norm_backward<T>(norm_shape(s), scratch.d_ln, saved.x2, {w.ln2_weight, w.ln2_bias},
                    {saved.mean2, saved.rstd2}, kernels::Write::kAccumulate, scratch.d_x2,
                    {d_w.ln2_weight, d_w.ln2_bias}, context.threads);
@@ -204,7 +203,7 @@ void attention_backward_input(const BlockShape& s, const BlockWeights<const T>& 
   }
   std::swap(saved.qkv, scratch.d_qkv);
   norm_output_gradient<T>(s, qkv_product(s), saved.qkv, w.qkv_weight, scratch, context);
-  std::copy_n(d_x2, s.own_rows() * s.channels, scratch.d_x);
+  kernels::copy<T>(scratch.d_x, d_x2, s.own_rows() * s.channels, context.threads);
   norm_backward<T>(norm_shape(s), scratch.d_ln, saved.x, {w.ln1_weight, w.ln1_bias},
                    {saved.mean1, saved.rstd1}, kernels::Write::kAccumulate, scratch.d_x,
                    {d_w.ln1_weight, d_w.ln1_bias}, context.threads);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/elementwise.h"
 #include "model/parallel.h"
 #include "sched/base/check.h"
 #include "sched/pipeline/streams.h"
@@ -51,11 +52,13 @@ std::vector<bool> stages_beside(const sched::PipeSchedule& schedule, int rank, i
 
 template <typename T>
 Mailbox<T>::Mailbox(const sched::PipeSchedule& schedule, int rank, int credits, std::int64_t count,
-                    comm::Communicator* pipeline, Arena& arena)
+                    comm::Communicator* pipeline, kernels::Threads threads, Arena& arena)
     : schedule_(schedule),
       ahead_(static_cast<std::size_t>(std::max(1, credits))),
       count_(count),
-      pipeline_(pipeline) {
+      pipeline_(pipeline),
+      threads_(threads),
+      staged_(threads.accelerator != nullptr) {
   const auto& program = schedule.actions[static_cast<std::size_t>(rank)];
   for (const sched::PipeStream& s : sched::streams_of(schedule)) {
     const Direction direction = s.forward ? Direction::kForward : Direction::kBackward;
@@ -81,6 +84,13 @@ Mailbox<T>::Mailbox(const sched::PipeSchedule& schedule, int rank, int credits, 
     for (std::size_t i = 0; i < buffers; ++i) stream.free.push_back(arena.allocate<T>(count));
     (s.target == rank ? incoming_ : outgoing_).push_back(std::move(stream));
   }
+  if (staged_ && pipeline != nullptr) single_ = arena.allocate<T>(count);
+}
+
+template <typename T>
+void Mailbox<T>::wait_for_device() {
+  if (copies_) kernels::synchronize(threads_);
+  copies_ = false;
 }
 
 template <typename T>
@@ -96,6 +106,7 @@ template <typename T>
 void Mailbox<T>::post(Stream& stream) {
   while (stream.posted < stream.order.size() && stream.posted - stream.received < ahead_) {
     CHECK(!stream.free.empty());
+    wait_for_device();
     Letter& letter = stream.order[stream.posted++];
     letter.buffer = stream.free.back();
     stream.free.pop_back();
@@ -135,8 +146,14 @@ template <typename T>
 void Mailbox<T>::take(Direction direction, int stage, std::uint32_t microbatch, T*& buffer) {
   Stream& stream = incoming(direction, stage);
   const Letter letter = pull(stream.waiting, stage, microbatch);
-  stream.free.push_back(buffer);
-  buffer = letter.buffer;
+  T* message = letter.buffer;
+  if (staged_) {
+    kernels::copy<T>(buffer, message, count_, threads_);
+    copies_ = true;
+  } else {
+    std::swap(buffer, message);
+  }
+  stream.free.push_back(message);
 }
 
 template <typename T>
@@ -149,16 +166,22 @@ void Mailbox<T>::put(Direction direction, int stage, std::uint32_t microbatch, T
     stream.free.push_back(oldest.buffer);
     stream.moving.erase(stream.moving.begin());
   }
-  Letter letter{.stage = stage, .microbatch = microbatch, .buffer = buffer};
-  buffer = stream.free.back();
+  T* message = stream.free.back();
   stream.free.pop_back();
-  stream.waiting.push_back(std::move(letter));
+  if (staged_) {
+    kernels::copy<T>(message, buffer, count_, threads_);
+    copies_ = true;
+  } else {
+    std::swap(buffer, message);
+  }
+  stream.waiting.push_back({.stage = stage, .microbatch = microbatch, .buffer = message});
 }
 
 template <typename T>
 void Mailbox<T>::send(const PipeAction& action) {
   Stream& stream = outgoing(direction_of(action.verb), action.stage);
   Letter letter = pull(stream.waiting, action.stage, action.microbatch);
+  wait_for_device();
   letter.request = pipeline_->start_send(letter.buffer, count_, dtype_of_v<T>, stream.peer,
                                          tag_of(stream.direction));
   stream.moving.push_back(std::move(letter));
@@ -174,6 +197,28 @@ void Mailbox<T>::end_step() {
     }
     stream.moving.clear();
   }
+}
+
+template <typename T>
+void Mailbox<T>::receive_now(int peer, T* target) {
+  wait_for_device();
+  T* landing = staged_ ? single_ : target;
+  pipeline_->recv(landing, count_, dtype_of_v<T>, peer);
+  if (staged_) {
+    kernels::copy<T>(target, landing, count_, threads_);
+    copies_ = true;
+  }
+}
+
+template <typename T>
+void Mailbox<T>::send_now(int peer, const T* source) {
+  if (staged_) {
+    kernels::copy<T>(single_, source, count_, threads_);
+    copies_ = true;
+    wait_for_device();
+    source = single_;
+  }
+  pipeline_->send(source, count_, dtype_of_v<T>, peer);
 }
 
 template <typename T>

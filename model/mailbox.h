@@ -9,12 +9,16 @@
 // receiver than the proof allows. Buffers of a stream: those posted, those that the program has
 // received before a computation takes them; and for sending one more than the program makes before
 // it sends them.
+//
+// Messages are host memory. Where the computations' buffers are an accelerator's, they are copied
+// and not traded, and the rank waits for its device before a message leaves or a buffer is reused.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "kernels/threads.h"
 #include "model/arena.h"
 #include "sched/pipeline/schedule.h"
 
@@ -28,7 +32,7 @@ class Mailbox {
   // rank: along the pipeline. count: elements of every message. pipeline may be null when the
   // schedule has no messages on this rank.
   Mailbox(const sched::PipeSchedule& schedule, int rank, int credits, std::int64_t count,
-          comm::Communicator* pipeline, Arena& arena);
+          comm::Communicator* pipeline, kernels::Threads threads, Arena& arena);
 
   void begin_step();
   // Lets messages move while the rank has other work.
@@ -44,6 +48,10 @@ class Mailbox {
   void send(const sched::PipeAction& action);
   // All messages have gone.
   void end_step();
+
+  // Outside of a step: one message, waited for.
+  void receive_now(int peer, T* target);
+  void send_now(int peer, const T* source);
 
  private:
   // Of (stage, microbatch) that the message belongs to on this rank.
@@ -69,11 +77,16 @@ class Mailbox {
   void post(Stream& stream);
   [[nodiscard]] static Letter pull(std::vector<Letter>& letters, int stage,
                                    std::uint32_t microbatch);
+  void wait_for_device();
 
   const sched::PipeSchedule& schedule_;
   std::size_t ahead_;  // receives posted ahead
   std::int64_t count_;
   comm::Communicator* pipeline_;
+  kernels::Threads threads_;
+  bool staged_;          // buffers of computations are an accelerator's
+  bool copies_ = false;  // that the device may not have made yet
+  T* single_ = nullptr;  // of a message outside of a step; staged only
   std::vector<Stream> incoming_;
   std::vector<Stream> outgoing_;
 };

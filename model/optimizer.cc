@@ -41,7 +41,8 @@ Optimizer<T>::Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOpti
 template <typename T>
 void Optimizer<T>::reduce_gradients() {
   stage_.finish_gradients(parallel_.tie());
-  sum_partial_gradients<W>(stage_.flat(), stage_.units().owned(), parallel_, stage_.gradients());
+  sum_partial_gradients<W>(stage_.flat(), stage_.units().owned(), parallel_, stage_.gradients(),
+                           threads_);
 }
 
 // Calls body(parameter, piece) for the part of each parameter that this rank owns, in model order
@@ -64,7 +65,7 @@ std::vector<double> Optimizer<T>::square_sums() const {
   for_each_piece([&](const Parameter& p, const Piece& piece) {
     if (holds_for_all(p, parallel_.coordinates())) {
       sums[static_cast<std::size_t>(p.index)] +=
-          kernels::sum_of_squares(gradients + piece.gradient_begin, piece.count);
+          kernels::sum_of_squares(gradients + piece.gradient_begin, piece.count, threads_);
     }
   });
   const auto count = static_cast<std::int64_t>(sums.size());

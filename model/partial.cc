@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/elementwise.h"
+
 namespace sinew::model {
 
 namespace {
@@ -11,10 +13,12 @@ bool is_partial(const Parameter& p, PartialOver over) {
 }
 
 template <typename T>
-void sum_pieces(comm::Communicator* group, const std::vector<Piece>& pieces, T* gradients) {
+void sum_pieces(comm::Communicator* group, const std::vector<Piece>& pieces, T* gradients,
+                kernels::Threads threads) {
   std::int64_t count = 0;
   for (const Piece& piece : pieces) count += piece.count;
   if (group == nullptr || count == 0) return;
+  kernels::synchronize(threads);  // the host packs, and the sum runs over host memory
   std::vector<T> packed(static_cast<std::size_t>(count));
   T* at = packed.data();
   for (const Piece& piece : pieces)
@@ -44,14 +48,16 @@ std::vector<Piece> partial_pieces(const FlatLayout& flat, PartialOver over,
 
 template <typename T>
 void sum_partial_gradients(const FlatLayout& flat, std::span<const Piece> owned, Parallel& parallel,
-                           T* gradients) {
-  sum_pieces(parallel.tensor(), partial_pieces(flat, PartialOver::kTensor, owned), gradients);
-  sum_pieces(parallel.copies(), partial_pieces(flat, PartialOver::kCopies, owned), gradients);
+                           T* gradients, kernels::Threads threads) {
+  sum_pieces(parallel.tensor(), partial_pieces(flat, PartialOver::kTensor, owned), gradients,
+             threads);
+  sum_pieces(parallel.copies(), partial_pieces(flat, PartialOver::kCopies, owned), gradients,
+             threads);
 }
 
 template void sum_partial_gradients<float>(const FlatLayout&, std::span<const Piece>, Parallel&,
-                                           float*);
+                                           float*, kernels::Threads);
 template void sum_partial_gradients<double>(const FlatLayout&, std::span<const Piece>, Parallel&,
-                                            double*);
+                                            double*, kernels::Threads);
 
 }  // namespace sinew::model

@@ -29,6 +29,6 @@ enum class PartialOver : std::uint8_t {
 // each kind of group, or none where there is nothing to sum.
 template <typename T>
 void sum_partial_gradients(const FlatLayout& flat, std::span<const Piece> owned, Parallel& parallel,
-                           T* gradients);
+                           T* gradients, kernels::Threads threads = {});
 
 }  // namespace sinew::model

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "sched/pipeline/simulate.h"
 #include "sched/plan/flops.h"
@@ -39,17 +40,20 @@ void begin_at_zero(sched::Timeline& timeline) {
 template <typename T>
 double measured_peak(Parallel& parallel, kernels::Threads threads) {
   constexpr std::int64_t kSize = 384;
-  const T one = kernels::narrow<T>(1);
-  const std::vector<T> a(kSize * kSize, one);
-  const std::vector<T> b(kSize * kSize, one);
-  std::vector<T> c(kSize * kSize);
+  Arena arena("peak", threads.accelerator);
+  T* a = arena.allocate<T>(kSize * kSize);
+  T* b = arena.allocate<T>(kSize * kSize);
+  T* c = arena.allocate<T>(kSize * kSize);
+  std::fill_n(a, kSize * kSize, kernels::narrow<T>(1));
+  std::fill_n(b, kSize * kSize, kernels::narrow<T>(1));
   const kernels::GemmShape shape{
       .m = kSize, .n = kSize, .k = kSize, .a_stride = kSize, .b_stride = kSize, .c_stride = kSize};
   double best = 0;
   parallel.world().barrier();
   for (int i = 0; i < 4; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    kernels::gemm<T, T>({.shape = shape, .a = a.data(), .b = b.data(), .c = c.data()}, threads);
+    kernels::gemm<T, T>({.shape = shape, .a = a, .b = b, .c = c}, threads);
+    kernels::synchronize(threads);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     best = std::max(best, 2.0 * kSize * kSize * kSize / seconds);

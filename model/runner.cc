@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "kernels/elementwise.h"
 #include "sched/base/check.h"
 
 namespace sinew::model {
@@ -41,12 +42,11 @@ Runner<T>::Runner(const sched::PipeSchedule& schedule, int credits, Stage<T>& st
                   Parallel& parallel, Memory& memory)
     : schedule_(schedule),
       stage_(stage),
-      parallel_(parallel),
       rank_(parallel.coordinates().pp),
       stages_(sched::stages_of(schedule, rank_)),
       splits_backward_(sched::splits_backward(schedule)),
       mailbox_(schedule, rank_, credits, stage.boundary_count(), parallel.pipeline(),
-               memory.workspace) {
+               stage.threads(), memory.messages) {
   CHECK_EQ(schedule.ranks, parallel.grid().sizes().pp);
   CHECK_EQ(stages_.size(), stage.chunks());
   CHECK(refuse_to_run(schedule).empty());
@@ -66,6 +66,7 @@ void Runner<T>::train(std::span<const Microbatch> microbatches, W loss_scale,
     const bool computes = action.verb == PipeVerb::kForward || action.verb == PipeVerb::kBackward ||
                           action.verb == PipeVerb::kWeight;
     if (!computes) continue;
+    if (schedule_.ranks > 1) kernels::synchronize(stage_.threads());  // the span is the work's
     spans_.push_back(
         {.row = rank_,
          .lane = 0,
@@ -113,7 +114,7 @@ void Runner<T>::forward(const PipeAction& action, const Microbatch& microbatch, 
     mailbox_.take(Direction::kForward, stage, action.microbatch, stage_.input(slot));
   if (before == Place::kHere) {
     const T* source = stage_.output(slot_of(stage - 1, action.microbatch));
-    std::copy_n(source, stage_.boundary_count(), stage_.input(slot));
+    kernels::copy<T>(stage_.input(slot), source, stage_.boundary_count(), stage_.threads());
   }
   const double loss = stage_.forward(slot, microbatch, loss_scale, Stage<T>::Mode::kTrain);
   if (stage + 1 == schedule_.stages()) losses[action.microbatch] = loss;
@@ -133,7 +134,7 @@ void Runner<T>::backward(const PipeAction& action, const Microbatch& microbatch)
   const Place before = neighbour(stage, -1);
   if (before == Place::kHere) {
     T* target = stage_.output(slot_of(stage - 1, action.microbatch));
-    std::copy_n(stage_.input(slot), stage_.boundary_count(), target);
+    kernels::copy<T>(target, stage_.input(slot), stage_.boundary_count(), stage_.threads());
   }
   if (before == Place::kElsewhere)
     mailbox_.put(Direction::kBackward, stage, action.microbatch, stage_.input(slot));
@@ -164,17 +165,15 @@ void Runner<T>::evaluate(std::span<const Microbatch> microbatches, std::span<dou
 template <typename T>
 int Runner<T>::evaluate(int stage, const Microbatch& microbatch, int before, double& loss) {
   const int slot = stage_.open(chunk_of(stage));
-  const std::int64_t count = stage_.boundary_count();
   if (neighbour(stage, -1) == Place::kHere)
-    std::copy_n(stage_.output(before), count, stage_.input(slot));
+    kernels::copy<T>(stage_.input(slot), stage_.output(before), stage_.boundary_count(),
+                     stage_.threads());
   if (neighbour(stage, -1) == Place::kElsewhere)
-    parallel_.pipeline()->recv(stage_.input(slot), count, dtype_of_v<T>,
-                               schedule_.rank_of(stage - 1));
+    mailbox_.receive_now(schedule_.rank_of(stage - 1), stage_.input(slot));
   const double sum = stage_.forward(slot, microbatch, W{0}, Stage<T>::Mode::kEvaluate);
   if (stage + 1 == schedule_.stages()) loss = sum;
   if (neighbour(stage, 1) == Place::kElsewhere)
-    parallel_.pipeline()->send(stage_.output(slot), count, dtype_of_v<T>,
-                               schedule_.rank_of(stage + 1));
+    mailbox_.send_now(schedule_.rank_of(stage + 1), stage_.output(slot));
   return slot;
 }
 

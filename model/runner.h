@@ -72,7 +72,6 @@ class Runner {
 
   const sched::PipeSchedule& schedule_;
   Stage<T>& stage_;
-  Parallel& parallel_;
   int rank_;                 // along the pipeline
   std::vector<int> stages_;  // of this rank, in model order
   bool splits_backward_;

@@ -279,7 +279,7 @@ void Stage<T>::embed(const Slot& slot, const Microbatch& microbatch, const Dropo
   const T* rows = positions;
   if (positions_ != nullptr) {
     for_each_position([&](std::int64_t local, std::int64_t global) {
-      std::copy_n(positions + global * c, c, positions_ + local * c);
+      kernels::copy<T>(positions_ + local * c, positions + global * c, c, threads_);
     });
     rows = positions_;
   }
@@ -352,7 +352,8 @@ double Stage<T>::loss_of(const Microbatch& microbatch) {
                                  target_logit, threads_);
   sum_over(tensor_, sum_exp, rows);
   sum_over(tensor_, target_logit, rows);
-  kernels::cross_entropy_loss<W>(rows, microbatch.targets, sum_exp, target_logit, loss);
+  kernels::cross_entropy_loss<W>(rows, microbatch.targets, sum_exp, target_logit, loss, threads_);
+  kernels::synchronize(threads_);
   double total = 0;
   for (std::int64_t i = 0; i < rows; ++i) total += static_cast<double>(loss[i]);
   return total;
@@ -463,12 +464,12 @@ void Stage<T>::embedding_backward(const Slot& slot, const Microbatch& microbatch
   const bool has_positions = names_.positions != nullptr;
   W* d_table = units_.gradient(unit_of(names_.table));
   W* d_positions = has_positions ? units_.gradient(unit_of(names_.positions)) : nullptr;
-  if (d_positions_ != nullptr) std::fill_n(d_positions_, block_shape_.time * c, W{0});
+  if (d_positions_ != nullptr) kernels::clear<W>(d_positions_, block_shape_.time * c, threads_);
   kernels::embedding_backward<T>(embedding_shape(), microbatch.tokens, d, d_table,
                                  d_positions_ != nullptr ? d_positions_ : d_positions, threads_);
   if (d_positions_ != nullptr) {
     for_each_position([&](std::int64_t local, std::int64_t global) {
-      kernels::add<W>(d_positions + global * c, d_positions_ + local * c, c, {});
+      kernels::add<W>(d_positions + global * c, d_positions_ + local * c, c, threads_);
     });
   }
   units_.gradient_done(unit_of(names_.table), microbatch.last);

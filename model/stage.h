@@ -59,12 +59,22 @@ struct StageOptions {
 
 // The arenas a rank's memory is counted in.
 struct Memory {
-  Arena parameters{"parameters"};
-  Arena gradients{"gradients"};
-  Arena optimizer{"optimizer"};
-  Arena activations{"activations"};
-  Arena workspace{"workspace"};  // scratch and buffers that do not grow with microbatches in flight
-  Arena gathered{"gathered"};    // working buffers of units.h
+  // With an accelerator all but the messages lie in its memory.
+  explicit Memory(kernels::Accelerator* accelerator = nullptr)
+      : parameters("parameters", accelerator),
+        gradients("gradients", accelerator),
+        optimizer("optimizer", accelerator),
+        activations("activations", accelerator),
+        workspace("workspace", accelerator),
+        gathered("gathered", accelerator) {}
+
+  Arena parameters;
+  Arena gradients;
+  Arena optimizer;
+  Arena activations;
+  Arena workspace;             // scratch and buffers that do not grow with microbatches in flight
+  Arena gathered;              // working buffers of units.h
+  Arena messages{"messages"};  // of the pipeline (mailbox.h)
 };
 
 // What of the model a rank holds, and how much of it at once.
@@ -106,6 +116,7 @@ class Stage {
   [[nodiscard]] std::size_t chunks() const { return parts_.stages.size(); }
   [[nodiscard]] bool has_embedding() const { return parts_.stages.front().has_embedding; }
   [[nodiscard]] bool has_head() const { return parts_.stages.back().has_head; }
+  [[nodiscard]] kernels::Threads threads() const { return threads_; }
   [[nodiscard]] std::int64_t boundary_count() const {
     return block_shape_.own_rows() * block_shape_.channels;
   }

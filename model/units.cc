@@ -145,8 +145,9 @@ template <typename T>
 void Units<T>::zero_gradients() {
   CHECK(reductions_.empty() && scattering_.empty());
   const std::int64_t pieces = sharding_.cuts_gradients() ? sharding_.ranks() : 1;
-  std::fill_n(gradients_, flat_.count / pieces, W{0});
-  if (head_share_ != nullptr) std::fill_n(head_share_, flat_.units.front().count / pieces, W{0});
+  kernels::clear<W>(gradients_, flat_.count / pieces, threads_);
+  if (head_share_ != nullptr)
+    kernels::clear<W>(head_share_, flat_.units.front().count / pieces, threads_);
   started_.assign(started_.size(), false);
   bad_.assign(bad_.size(), false);
 }
@@ -192,7 +193,7 @@ typename Units<T>::template Buffer<kernels::Wide<T>>& Units<T>::gradient_buffer(
   }
   free->unit = unit;
   free->head = head;
-  std::fill_n(free->data, flat_.units[unit].count, W{0});
+  kernels::clear<W>(free->data, flat_.units[unit].count, threads_);
   return *free;
 }
 
@@ -277,11 +278,13 @@ void Units<T>::progress() {
 template <typename T>
 void Units<T>::note_bad(std::size_t unit, const W* gradients) {
   const Unit& u = flat_.units[unit];
+  // One sum for the whole unit: on a device each is waited for.
+  if (std::isfinite(kernels::sum_of_squares(gradients, u.count, threads_))) return;
   for (std::size_t i = u.first; i < flat_.parameters.size(); ++i) {
     const Parameter& p = flat_.parameters[i];
     if (p.offset >= u.begin + u.count) return;
     const double sum =
-        kernels::sum_of_squares(gradients + (p.offset - u.begin), p.slice.local_count());
+        kernels::sum_of_squares(gradients + (p.offset - u.begin), p.slice.local_count(), threads_);
     if (!std::isfinite(sum)) bad_[i] = true;
   }
 }

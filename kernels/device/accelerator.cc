@@ -11,6 +11,9 @@
 #include "kernels/gelu_gpu.h"
 #include "kernels/gemm_gpu.h"
 #include "kernels/layer_norm_gpu.h"
+#include "kernels/rms_norm_gpu.h"
+#include "kernels/rope_gpu.h"
+#include "kernels/swiglu_gpu.h"
 #include "sched/base/check.h"
 
 namespace sinew::kernels {
@@ -153,6 +156,38 @@ void DeviceAccelerator::layer_norm_backward(NormShape shape, const bf16* d_y, co
                                workspace(layer_norm_backward_workspace(shape)), stream_);
 }
 
+void DeviceAccelerator::rms_norm_forward(NormShape shape, const bf16* x, const bf16* weight,
+                                         float epsilon, bf16* y, float* rstd) {
+  kernels::rms_norm_forward(shape, x, weight, epsilon, y, rstd, stream_);
+}
+
+void DeviceAccelerator::rms_norm_backward(NormShape shape, const bf16* d_y, const bf16* x,
+                                          const bf16* weight, const float* rstd, Write d_x_mode,
+                                          bf16* d_x, float* d_weight) {
+  kernels::rms_norm_backward(shape, d_y, x, weight, rstd, d_x_mode, d_x, d_weight,
+                             workspace(rms_norm_backward_workspace(shape)), stream_);
+}
+
+void DeviceAccelerator::swiglu_forward(const GatedShape& shape, const bf16* gate, const bf16* up,
+                                       bf16* y) {
+  kernels::swiglu_forward(shape, gate, up, y, stream_);
+}
+
+void DeviceAccelerator::swiglu_backward(const GatedShape& shape, const bf16* d_y, const bf16* gate,
+                                        const bf16* up, bf16* d_gate, bf16* d_up) {
+  kernels::swiglu_backward(shape, d_y, gate, up, d_gate, d_up, stream_);
+}
+
+void DeviceAccelerator::rope(const RopeShape& shape, HeadView<bf16> x, const float* cosine,
+                             const float* sine, Turn direction) {
+  kernels::rope(shape, x, cosine, sine, direction, stream_);
+}
+
+void DeviceAccelerator::dropout(const RandomStream& random, double probability,
+                                const DropoutShape& shape, const bf16* x, bf16* y) {
+  kernels::dropout(random, probability, shape, x, y, stream_);
+}
+
 void DeviceAccelerator::attention_forward(const AttentionShape& shape, HeadView<const bf16> q,
                                           HeadView<const bf16> k, HeadView<const bf16> v,
                                           HeadView<bf16> o, float* lse) {
@@ -209,6 +244,14 @@ void DeviceAccelerator::adamw_with_master(const AdamW& options, std::int64_t cou
                                           const float* gradient, float* master, bf16* weight,
                                           float* first_moment, float* second_moment) {
   kernels::adamw(options, count, gradient, master, first_moment, second_moment, weight, stream_);
+}
+
+void DeviceAccelerator::adamw_stochastic(const AdamW& options, const RandomStream& random,
+                                         std::int64_t first_index, std::int64_t count,
+                                         const float* gradient, bf16* weight, float* first_moment,
+                                         float* second_moment) {
+  kernels::adamw_stochastic(options, random, first_index, count, gradient, weight, first_moment,
+                            second_moment, stream_);
 }
 
 }  // namespace sinew::kernels

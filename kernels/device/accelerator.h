@@ -40,6 +40,17 @@ class DeviceAccelerator final : public Accelerator {
   void layer_norm_backward(NormShape shape, const bf16* d_y, const bf16* x, const bf16* weight,
                            const float* mean, const float* rstd, Write d_x_mode, bf16* d_x,
                            float* d_weight, float* d_bias) override;
+  void rms_norm_forward(NormShape shape, const bf16* x, const bf16* weight, float epsilon, bf16* y,
+                        float* rstd) override;
+  void rms_norm_backward(NormShape shape, const bf16* d_y, const bf16* x, const bf16* weight,
+                         const float* rstd, Write d_x_mode, bf16* d_x, float* d_weight) override;
+  void swiglu_forward(const GatedShape& shape, const bf16* gate, const bf16* up, bf16* y) override;
+  void swiglu_backward(const GatedShape& shape, const bf16* d_y, const bf16* gate, const bf16* up,
+                       bf16* d_gate, bf16* d_up) override;
+  void rope(const RopeShape& shape, HeadView<bf16> x, const float* cosine, const float* sine,
+            Turn direction) override;
+  void dropout(const RandomStream& random, double probability, const DropoutShape& shape,
+               const bf16* x, bf16* y) override;
   void attention_forward(const AttentionShape& shape, HeadView<const bf16> q,
                          HeadView<const bf16> k, HeadView<const bf16> v, HeadView<bf16> o,
                          float* lse) override;
@@ -64,6 +75,9 @@ class DeviceAccelerator final : public Accelerator {
   void adamw_with_master(const AdamW& options, std::int64_t count, const float* gradient,
                          float* master, bf16* weight, float* first_moment,
                          float* second_moment) override;
+  void adamw_stochastic(const AdamW& options, const RandomStream& random, std::int64_t first_index,
+                        std::int64_t count, const float* gradient, bf16* weight,
+                        float* first_moment, float* second_moment) override;
 
  private:
   // At least size_bytes, valid until the next call of the same function.

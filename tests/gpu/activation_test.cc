@@ -40,7 +40,7 @@ TYPED_TEST(GpuActivation, SwigluEqualsItsFormulas) {
   constexpr std::int64_t kRows = 3;
   for (const std::int64_t channels : {1, 24, 70}) {
     // gate and up are the halves of one matrix.
-    const kernels::SwigluShape shape = {kRows, channels, 2 * channels};
+    const kernels::GatedShape shape = {kRows, channels, 2 * channels};
     const auto both = from_floats<TypeParam>(
         normal_values(static_cast<std::size_t>(kRows * 2 * channels), 1, 2.0F));
     const auto d_y =
@@ -76,7 +76,7 @@ TYPED_TEST(GpuActivation, SwigluEqualsItsFormulas) {
 
 TYPED_TEST(GpuActivation, RopeTurnsPairsByGlobalPositionAndBack) {
   // Heads of a fused QKV matrix; positions of the second half of a sequence of 4000.
-  const kernels::RopeStrides shape = {2, 3, 2, 6, 3 * 36, 36};
+  const kernels::RopeShape shape = {2, 3, 2, 6};
   constexpr std::int64_t kFirst = 2000;
   const auto x = from_floats<TypeParam>(normal_values(2 * 3 * 36, 1));
   std::vector<double> expected = as_doubles(x);
@@ -96,11 +96,17 @@ TYPED_TEST(GpuActivation, RopeTurnsPairsByGlobalPositionAndBack) {
     }
   }
   device::Stream stream;
-  const DeviceArray<float> table(kernels::rope_table(kFirst, 3, 6, 1e4), stream);
+  std::vector<float> cosine(9), sine(9);
+  const std::vector<std::int32_t> positions = {kFirst, kFirst + 1, kFirst + 2};
+  kernels::rope_table<float>(positions, 6, 1e4, cosine.data(), sine.data());
+  const DeviceArray<float> g_cosine(cosine, stream), g_sine(sine, stream);
   const DeviceArray<TypeParam> g_x(x, stream);
-  kernels::rope<TypeParam>(shape, kernels::RopeTurn::kForward, table.data(), g_x.data(), stream);
+  const kernels::HeadView<TypeParam> view = {g_x.data(), 3 * 36, 36};
+  kernels::rope<TypeParam>(shape, view, g_cosine.data(), g_sine.data(), kernels::Turn::kForward,
+                           stream);
   EXPECT_LT(relative_error(g_x.download(stream), expected), kRoundingError<TypeParam>);
-  kernels::rope<TypeParam>(shape, kernels::RopeTurn::kBackward, table.data(), g_x.data(), stream);
+  kernels::rope<TypeParam>(shape, view, g_cosine.data(), g_sine.data(), kernels::Turn::kBack,
+                           stream);
   EXPECT_LT(relative_error(g_x.download(stream), as_doubles(x)), 2 * kRoundingError<TypeParam>);
 }
 

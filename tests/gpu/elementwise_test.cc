@@ -7,7 +7,7 @@
 #include "kernels/adamw_gpu.h"
 #include "kernels/device/column_sums.h"
 #include "kernels/elementwise_gpu.h"
-#include "sched/base/philox.h"
+#include "kernels/mixed_adamw.h"
 #include "tests/gpu/device_array.h"
 
 namespace sinew {
@@ -134,7 +134,7 @@ TEST(GpuAdamW, MasterWeightsGetTheBitsOfThePlainVersion) {
   EXPECT_TRUE(same_bits(working.download(stream), from_floats<bf16>(weight)));
 }
 
-TEST(GpuAdamW, StochasticRoundingKeepsTheExpectationAndIgnoresTheSharding) {
+TEST(GpuAdamW, StochasticRoundingKeepsTheExpectationAndHasTheBitsOfTheCpu) {
   // All weights 1 and all gradients equal: the update, lr (1 + decay), is a fifth of the distance
   // to the next lower bf16, 2^-8. Nearest rounding would never move.
   constexpr std::int64_t kCount = 20000;
@@ -146,9 +146,9 @@ TEST(GpuAdamW, StochasticRoundingKeepsTheExpectationAndIgnoresTheSharding) {
     const DeviceArray<float> m(std::vector<float>(count, 0.0F), stream),
         v(m.download(stream), stream);
     const DeviceArray<bf16> weight(std::vector<bf16>(count, to_bf16(1.0F)), stream);
-    kernels::adamw_stochastic<float>(
-        options, {.seed = 3, .first_index = static_cast<std::uint64_t>(begin)}, end - begin,
-        gradient.data(), weight.data(), m.data(), v.data(), stream);
+    kernels::adamw_stochastic<float>(options, {.seed = 3, .purpose = 5, .stream = 1}, begin,
+                                     end - begin, gradient.data(), weight.data(), m.data(),
+                                     v.data(), stream);
     return weight.download(stream);
   };
   const auto whole = run(0, kCount);
@@ -156,39 +156,44 @@ TEST(GpuAdamW, StochasticRoundingKeepsTheExpectationAndIgnoresTheSharding) {
   for (const bf16 weight : whole) mean += static_cast<double>(to_float(weight)) / kCount;
   // The standard deviation of the mean of 20,000 such coins is 2^-8 * 0.4 / 141.
   EXPECT_NEAR(mean, 1 - 0.2 / 256, 5 * 0.4 / 256 / 141);
-  const auto part = run(7001, 9002);
-  for (std::size_t i = 0; i < part.size(); ++i) EXPECT_EQ(part[i].bits, whole[7001 + i].bits);
+  std::vector<float> gradient(kCount, 1.0F), m(kCount, 0.0F), v(kCount, 0.0F);
+  std::vector<bf16> host(kCount, to_bf16(1.0F));
+  kernels::mixed_adamw_plain().stochastic(options, {.seed = 3, .purpose = 5, .stream = 1}, 0,
+                                          kCount, gradient.data(), host.data(), m.data(), v.data());
+  EXPECT_TRUE(same_bits(whole, host));
+  for (const std::int64_t begin : {7001, 7004}) {
+    const auto part = run(begin, 9002);
+    for (std::size_t i = 0; i < part.size(); ++i)
+      EXPECT_EQ(part[i].bits, whole[static_cast<std::size_t>(begin) + i].bits);
+  }
 }
 
-TYPED_TEST(GpuElementwise, DropoutDependsOnTheGlobalPlaceOnly) {
+TYPED_TEST(GpuElementwise, DropoutDropsWhatTheCpuDrops) {
   constexpr std::size_t kRows = 6;
-  constexpr std::size_t kChannels = 50;
-  const kernels::DropoutKey key = {.seed = 9, .purpose = 4, .step = 11, .probability = 0.25F};
-  const Philox philox(9, 4);
+  constexpr std::size_t kChannels = 150;
+  const kernels::RandomStream random = {.seed = 9, .purpose = 4, .stream = 11};
   const auto x = from_floats<TypeParam>(normal_values(kRows * kChannels, 1));
-  std::vector<TypeParam> expected;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const float uniform = static_cast<float>(philox.words(i / 4, 11)[i % 4] >> 8) * 0x1p-24F;
-    const float value = uniform < 0.25F ? 0.0F : as_float(x[i]) * (1.0F / 0.75F);
-    expected.push_back(from_float<TypeParam>(value));
-  }
+  std::vector<TypeParam> expected(x.size());
+  const kernels::DropoutShape shape = {kRows, kChannels, 3, 0, kChannels};
+  kernels::dropout_plain<TypeParam>().assign(random, kernels::drop_threshold(0.25),
+                                             static_cast<float>(kernels::keep_factor(0x4000)),
+                                             shape, x.data(), expected.data());
   for_each_schedule(
       [&](device::Stream& stream) {
         const DeviceArray<TypeParam> whole(x, stream);
-        kernels::dropout<TypeParam>({kRows, kChannels, 0, 0, kChannels}, key, whole.data(),
-                                    whole.data(), stream);
+        kernels::dropout<TypeParam>(random, 0.25, shape, whole.data(), whole.data(), stream);
         EXPECT_TRUE(same_bits(whole.download(stream), expected));
-        // Rows 2 to 4, channels 13 to 31.
+        // Rows 2 to 4, channels 13 to 141.
         std::vector<TypeParam> part, expected_part;
         for (std::size_t r = 2; r < 5; ++r) {
-          for (std::size_t c = 13; c < 32; ++c) {
+          for (std::size_t c = 13; c < 142; ++c) {
             part.push_back(x[r * kChannels + c]);
             expected_part.push_back(expected[r * kChannels + c]);
           }
         }
         const DeviceArray<TypeParam> g_part(part, stream);
-        kernels::dropout<TypeParam>({3, 19, 2, 13, kChannels}, key, g_part.data(), g_part.data(),
-                                    stream);
+        kernels::dropout<TypeParam>(random, 0.25, {3, 129, 5, 13, kChannels}, g_part.data(),
+                                    g_part.data(), stream);
         EXPECT_TRUE(same_bits(g_part.download(stream), expected_part));
       },
       1);
