@@ -41,6 +41,27 @@ double relative(const std::vector<double>& a, const std::vector<double>& b, bool
 
 }  // namespace
 
+namespace {
+
+struct Cut {
+  int zero = 0;
+  int shard = 0;
+};
+
+// What ZeRO may do with so many data ranks.
+std::vector<Cut> cuts_of(int ranks) {
+  std::vector<Cut> cuts{{0, 0}};
+  for (int zero = 1; zero <= 3 && ranks > 1; ++zero) {
+    cuts.push_back({zero, 0});
+    for (int shard = 1; shard < ranks; ++shard) {
+      if (ranks % shard == 0) cuts.push_back({zero, shard});
+    }
+  }
+  return cuts;
+}
+
+}  // namespace
+
 std::vector<TrainOptions> enumerate_layouts(const TrainOptions& base, int world,
                                             const std::vector<std::int64_t>& microbatches) {
   std::vector<TrainOptions> layouts;
@@ -48,7 +69,7 @@ std::vector<TrainOptions> enumerate_layouts(const TrainOptions& base, int world,
     for (int pp = 1; tp * pp <= world; ++pp) {
       if (world % (tp * pp) != 0) continue;
       const int dp = world / (tp * pp);
-      for (int zero = 0; zero <= (dp > 1 ? 3 : 0); ++zero) {
+      for (const Cut& cut : cuts_of(dp)) {
         for (const sched::PipeAlgorithm& schedule : sched::pipe_algorithms()) {
           // Without a pipeline all schedules are one.
           if (pp == 1 && schedule.name != sched::pipe_algorithms().front().name) continue;
@@ -57,7 +78,8 @@ std::vector<TrainOptions> enumerate_layouts(const TrainOptions& base, int world,
             options.tp = tp;
             options.pp = pp;
             options.dp = dp;
-            options.zero = zero;
+            options.zero = cut.zero;
+            options.shard = cut.shard;
             options.schedule = schedule.name;
             options.microbatches = m;
             if (legal(options, world)) layouts.push_back(options);
@@ -91,7 +113,7 @@ std::vector<TrainOptions> sequence_variants(const TrainOptions& split) {
 
 std::vector<TrainOptions> enumerate_sequence_layouts(const TrainOptions& base, int world) {
   std::vector<TrainOptions> layouts;
-  int cut = 0;  // layouts so far with something to cut
+  int number = 0;  // of the layout
   for (int tp = 1; tp <= world; ++tp) {
     for (int cp = 1; tp * cp <= world; ++cp) {
       for (int pp = 1; tp * cp * pp <= world; ++pp) {
@@ -102,8 +124,11 @@ std::vector<TrainOptions> enumerate_sequence_layouts(const TrainOptions& base, i
         split.pp = pp;
         split.dp = world / (tp * cp * pp);
         for (TrainOptions& options : sequence_variants(split)) {
-          // An odd factor and tp: no axis sees the same stages only.
-          options.zero = cp * split.dp > 1 ? (3 * cut++ + tp) % 4 : 0;
+          // A factor and tp: no axis sees the same cuts only.
+          const std::vector<Cut> cuts = cuts_of(cp * split.dp);
+          const Cut chosen = cuts[static_cast<std::size_t>(3 * number++ + tp) % cuts.size()];
+          options.zero = chosen.zero;
+          options.shard = chosen.shard;
           if (!legal(options, world)) continue;
           options.microbatches = make_plan(options, world).options.microbatches;
           layouts.push_back(options);
@@ -118,8 +143,10 @@ std::string name_of(const TrainOptions& o) {
   const std::string chunks = o.chunks > 0 ? fmt::format(" v{}", o.chunks) : "";
   const std::string recompute = o.recompute == "none" ? "" : " recompute " + o.recompute;
   const std::string context = o.cp > 1 ? fmt::format(" cp{} {}", o.cp, o.cp_mode) : "";
-  return fmt::format("tp{}{}{} pp{} dp{} zero{} {}{} m{}{}", o.tp, o.sequence_parallel ? " sp" : "",
-                     context, o.pp, o.dp, o.zero, o.schedule, chunks, o.microbatches, recompute);
+  const std::string shard = o.shard > 0 ? fmt::format("/{}", o.shard) : "";
+  return fmt::format("tp{}{}{} pp{} dp{} zero{}{} {}{} m{}{}", o.tp,
+                     o.sequence_parallel ? " sp" : "", context, o.pp, o.dp, o.zero, shard,
+                     o.schedule, chunks, o.microbatches, recompute);
 }
 
 Batch make_batch(const TrainPlan& plan, std::uint64_t seed) {

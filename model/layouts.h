@@ -12,18 +12,18 @@
 
 namespace sinew::model {
 
-// Every TP x PP x DP split of `world` ranks with each ZeRO stage, every pipeline schedule, and each
-// number of microbatches in `microbatches` that is legal for `base`'s batch; other options are
-// base's.
+// Every TP x PP x DP split of `world` ranks with each ZeRO stage, over all data ranks and over
+// groups of every size that divides them, every pipeline schedule, and each number of microbatches
+// in `microbatches` that is legal for `base`'s batch; other options are base's.
 [[nodiscard]] std::vector<TrainOptions> enumerate_layouts(
     const TrainOptions& base, int world, const std::vector<std::int64_t>& microbatches);
 // Every TP x CP x PP x DP split of `world` ranks that shares sequences: sequence parallelism with
 // more than one tensor rank, each mode of context parallelism with more than one context rank, both
-// together. ZeRO stages 0 to 3 take turns where there is something to cut; the other options are
+// together. ZeRO stages 0 to 3 and the groups they cut over take turns; the other options are
 // base's.
 [[nodiscard]] std::vector<TrainOptions> enumerate_sequence_layouts(const TrainOptions& base,
                                                                    int world);
-// "tp2 pp2 dp1 zero0 1f1b m4"
+// "tp2 pp2 dp4 zero3/2 1f1b m4": ZeRO 3 over groups of 2
 [[nodiscard]] std::string name_of(const TrainOptions& options);
 
 // One batch for a whole run: pseudo-random tokens, every eighth target or so without loss.

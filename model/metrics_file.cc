@@ -84,6 +84,7 @@ void MetricsFile::write_summary(const TrainPlan& plan, const Summary& summary) {
         {"pp", o.pp},
         {"dp", o.dp},
         {"zero", o.zero},
+        {"shard", plan.run.shards()},
         {"order", plan.grid.order()},
         {"schedule", o.schedule},
         {"microbatches", o.microbatches},

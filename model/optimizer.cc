@@ -71,7 +71,7 @@ std::vector<double> Optimizer<T>::square_sums() const {
   const auto count = static_cast<std::int64_t>(sums.size());
   sum_over(parallel_.tensor(), sums.data(), count);
   sum_over(parallel_.pipeline(), sums.data(), count);
-  if (options_.zero != 0) sum_over(parallel_.data(), sums.data(), count);
+  if (options_.zero != 0) sum_over(parallel_.shard(), sums.data(), count);
   return sums;
 }
 

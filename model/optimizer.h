@@ -64,9 +64,10 @@ class Optimizer {
 
   // In increasing order; the whole of the flat buffers without ZeRO.
   [[nodiscard]] const std::vector<Piece>& owned() const { return stage_.units().owned(); }
-  // Whether this rank stands for its owned pieces among the ranks of data parallelism.
+  // Whether this rank stands for its owned pieces among the ranks of data parallelism: in the norm
+  // it counts them in its own group, in files for all groups.
   [[nodiscard]] bool stands_for_owned() const {
-    return options_.zero != 0 || parallel_.data_rank() == 0;
+    return options_.zero != 0 ? parallel_.in_first_group() : parallel_.data_rank() == 0;
   }
   [[nodiscard]] W* first_moment() { return first_moment_; }    // by state_begin
   [[nodiscard]] W* second_moment() { return second_moment_; }  // likewise

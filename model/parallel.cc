@@ -25,8 +25,12 @@ std::unique_ptr<comm::Communicator> split_along(comm::Communicator& world, const
 }  // namespace
 
 Parallel::Parallel(comm::Communicator& world, const sched::Grid& grid, PipelineEnds ends,
-                   int copies)
-    : world_(world), grid_(grid), ends_(ends), coordinates_(grid.coordinates_of(world.rank())) {
+                   int copies, int shard)
+    : world_(world),
+      grid_(grid),
+      ends_(ends),
+      coordinates_(grid.coordinates_of(world.rank())),
+      shard_ranks_(shard > 0 ? shard : data_world()) {
   CHECK_EQ(world.world(), grid.world());
   tensor_ = split_along(world, grid, sched::Axis::kTp);
   pipeline_ = split_along(world, grid, sched::Axis::kPp);
@@ -35,6 +39,19 @@ Parallel::Parallel(comm::Communicator& world, const sched::Grid& grid, PipelineE
     constexpr std::array kAxes = {sched::Axis::kCp, sched::Axis::kDp};
     const std::vector<int> group = grid.group(world.rank(), kAxes);
     data_ = world.split(*std::min_element(group.begin(), group.end()), data_rank());
+  }
+  CHECK_EQ(data_world() % shard_ranks_, 0);
+  if (shard_ranks_ < data_world()) {
+    // The world rank that is data rank `index` beside this one.
+    const auto beside = [&](int index) {
+      sched::PerAxis at = coordinates_;
+      at.dp = index / grid.sizes().cp;
+      at.cp = index % grid.sizes().cp;
+      return grid.rank_of(at);
+    };
+    const int place = data_rank() % shard_ranks_;
+    if (shard_ranks_ > 1) shard_ = world.split(beside(data_rank() - place), place);
+    shard_groups_ = world.split(beside(place), data_rank() / shard_ranks_);
   }
   if (copies > 1) {
     sched::PerAxis first = coordinates_;

@@ -33,8 +33,10 @@ struct PipelineEnds {
 class Parallel {
  public:
   // Collective over `world`, whose size is grid.world(). `world` must outlive this.
-  // copies: neighbouring tensor ranks that hold the same key/value heads.
-  Parallel(comm::Communicator& world, const sched::Grid& grid, PipelineEnds ends, int copies = 1);
+  // copies: neighbouring tensor ranks that hold the same key/value heads. shard: data ranks that
+  // ZeRO cuts over, a divisor of dp x cp; 0: all.
+  Parallel(comm::Communicator& world, const sched::Grid& grid, PipelineEnds ends, int copies = 1,
+           int shard = 0);
   // Stages in the order of the ranks.
   Parallel(comm::Communicator& world, const sched::Grid& grid)
       : Parallel(world, grid, {0, grid.sizes().pp - 1}) {}
@@ -53,6 +55,13 @@ class Parallel {
   [[nodiscard]] int data_rank() const {
     return coordinates_.dp * grid_.sizes().cp + coordinates_.cp;
   }
+  // Where ZeRO cuts over groups of the data ranks, neighbours among them: this rank's group, and
+  // the ranks of all groups that hold what it does. Else all data ranks, and null.
+  [[nodiscard]] comm::Communicator* shard() const { return hybrid() ? shard_.get() : data(); }
+  [[nodiscard]] comm::Communicator* shard_groups() const { return shard_groups_.get(); }
+  [[nodiscard]] bool hybrid() const { return shard_groups_ != nullptr; }
+  // Whether this rank stands for those that hold what it does of what ZeRO cuts.
+  [[nodiscard]] bool in_first_group() const { return data_rank() < shard_ranks_; }
   // The tensor ranks that hold the same key/value heads.
   [[nodiscard]] comm::Communicator* copies() const { return copies_.get(); }
   // The first and the last stage's ranks where they are two: they share the tied token table.
@@ -69,6 +78,9 @@ class Parallel {
   std::unique_ptr<comm::Communicator> pipeline_;
   std::unique_ptr<comm::Communicator> context_;
   std::unique_ptr<comm::Communicator> data_;
+  int shard_ranks_;
+  std::unique_ptr<comm::Communicator> shard_;
+  std::unique_ptr<comm::Communicator> shard_groups_;
   std::unique_ptr<comm::Communicator> copies_;
   std::unique_ptr<comm::Communicator> tie_;
 };

@@ -26,6 +26,9 @@ constexpr std::int64_t kBatchMost = std::int64_t{1} << 30;  // sequences are cou
 // What the trainer does not have yet is refused, never ignored.
 void check_features(const TrainOptions& o) {
   require(o.zero >= 0 && o.zero <= 3, fmt::format("zero {}; legal values: 0, 1, 2, 3", o.zero));
+  require(o.shard == 0 || o.zero > 0,
+          fmt::format("shard {} with zero 0: nothing is cut; legal: zero 1, 2, 3, or shard 0",
+                      o.shard));
   require(o.dtype == "f32" || o.dtype == "f64" || o.dtype == "bf16",
           fmt::format("dtype '{}'; legal values: f32, f64, bf16", o.dtype));
   require(o.dropout >= 0 && o.dropout < 1,
@@ -139,6 +142,7 @@ TrainPlan make_plan(const TrainOptions& options, int world) {
               .schedule = o.schedule,
               .chunks = o.chunks,
               .zero = sched::parse_zero(o.zero),
+              .shard = o.shard,
               .sequence_parallel = o.sequence_parallel && o.tp > 1,
               .context_mode = sched::parse_context_mode(o.cp_mode),
               .recompute_layers = sched::parse_recompute_list(o.recompute, plan.config.layers),

@@ -79,13 +79,14 @@ template <typename T>
 void add_memory(const TrainPlan& plan, const Stage<T>& stage, const sched::PerAxis& at,
                 const Memory& memory, Rows& rows) {
   const sched::RunShape& run = plan.run;
-  const sched::StaticBytes bytes = sched::static_bytes(
-      stage.count(), run.zero, run.precision, run.replicas(), at.dp * run.sizes.cp + at.cp);
+  const sched::StaticBytes bytes =
+      sched::static_bytes(stage.count(), run.zero, run.precision, run.shards(),
+                          (at.dp * run.sizes.cp + at.cp) % run.shards());
   rows.add("parameters", "bytes", bytes.parameters, memory.parameters.size_bytes());
   rows.add("gradients", "bytes", bytes.gradients, memory.gradients.size_bytes());
   rows.add("optimizer state", "bytes", bytes.optimizer, memory.optimizer.size_bytes());
 
-  if (run.zero >= sched::Zero::kGradients && run.replicas() > 1) {
+  if (run.zero >= sched::Zero::kGradients && run.shards() > 1) {
     std::int64_t largest = 0;
     std::int64_t table = 0;
     bool has_norm = false;
@@ -96,7 +97,7 @@ void add_memory(const TrainPlan& plan, const Stage<T>& stage, const sched::PerAx
       has_norm = has_norm || first.final_norm;
     }
     // Where both ends are here the head's share of the tied table is kept beside the embedding's.
-    const std::int64_t head_share = has_norm ? table / run.replicas() * run.precision.gradient : 0;
+    const std::int64_t head_share = has_norm ? table / run.shards() * run.precision.gradient : 0;
     rows.add("gathered units", "bytes",
              sched::gathered_bytes(run.zero, largest, 1, run.precision) + head_share,
              memory.gathered.size_bytes());

@@ -10,7 +10,8 @@ namespace {
 using sched::Pattern;
 
 constexpr std::array<std::string_view, kGroups> kNames = {
-    "tensor", "context", "pipeline", "tied table", "data", "key/value copies"};
+    "tensor", "context",          "pipeline", "tied table",
+    "data",   "key/value copies", "shard",    "shard groups"};
 
 constexpr std::array kCounted = {
     std::pair{sched::Collective::kAllReduce, Pattern::kAllReduce},
@@ -32,6 +33,10 @@ const comm::Communicator* communicator_of(const Parallel& parallel, Group group)
       return parallel.tie();
     case Group::kData:
       return parallel.data();
+    case Group::kShard:
+      return parallel.hybrid() ? parallel.shard() : nullptr;
+    case Group::kShardGroups:
+      return parallel.shard_groups();
   }
   __builtin_unreachable();
 }
@@ -105,15 +110,21 @@ bool has_both_ends(const FlatLayout& flat) {
 void add_unit(const sched::RunShape& run, const FlatLayout& flat, std::size_t index,
               Traffic& traffic) {
   const Unit& unit = flat.units[index];
-  const int ranks = run.replicas();
+  const bool hybrid = run.zero != sched::Zero::kNone && run.shard_groups() > 1;
+  const int ranks = run.zero == sched::Zero::kNone ? run.replicas() : run.shards();
   const std::int64_t m = run.microbatches;
   const bool tied = flat.parameters[unit.first].layout.tied;
   const std::int64_t ends = tied && has_both_ends(flat) ? 2 : 1;
   const auto add = [&](Pattern pattern, std::int64_t calls, int element_bytes) {
-    traffic.at(Group::kData, pattern) +=
+    if (ranks == 1) return;
+    traffic.at(hybrid ? Group::kShard : Group::kData, pattern) +=
         collective(pattern, calls, unit.count, element_bytes, ranks);
   };
   const int gradient = run.precision.gradient;
+  if (hybrid) {
+    traffic.at(Group::kShardGroups, Pattern::kAllReduce) +=
+        collective(Pattern::kAllReduce, 1, unit.count / ranks, gradient, run.shard_groups());
+  }
   const int parameter = run.precision.parameter;
   switch (run.zero) {
     case sched::Zero::kNone:
@@ -137,9 +148,9 @@ void add_unit(const sched::RunShape& run, const FlatLayout& flat, std::size_t in
 // The tied table's gradient between two ends: a rank's piece of it where gradients are cut.
 std::int64_t tie_elements(const sched::RunShape& run, const FlatLayout& flat,
                           std::int64_t elements) {
-  if (run.zero < sched::Zero::kGradients || run.replicas() == 1) return elements;
+  if (run.zero < sched::Zero::kGradients || run.shards() == 1) return elements;
   for (const Unit& unit : flat.units) {
-    if (flat.parameters[unit.first].layout.tied) return unit.count / run.replicas();
+    if (flat.parameters[unit.first].layout.tied) return unit.count / run.shards();
   }
   return elements;
 }
@@ -177,7 +188,9 @@ Traffic predict_traffic(const sched::RunShape& run, const sched::PipeSchedule& s
   };
   add_sum(Group::kTensor, run.sizes.tp, model_parameters);
   add_sum(Group::kPipeline, run.sizes.pp, model_parameters);
-  if (run.zero != sched::Zero::kNone) add_sum(Group::kData, run.replicas(), model_parameters);
+  if (run.zero != sched::Zero::kNone) {
+    add_sum(run.shard_groups() > 1 ? Group::kShard : Group::kData, run.shards(), model_parameters);
+  }
   add_sum(Group::kData, run.replicas(), 1);
   return traffic;
 }

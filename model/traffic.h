@@ -17,8 +17,17 @@
 namespace sinew::model {
 
 // The groups of Parallel that training steps use.
-enum class Group : std::uint8_t { kTensor, kContext, kPipeline, kTie, kData, kCopies };
-inline constexpr std::size_t kGroups = 6;
+enum class Group : std::uint8_t {
+  kTensor,
+  kContext,
+  kPipeline,
+  kTie,
+  kData,
+  kCopies,
+  kShard,
+  kShardGroups
+};
+inline constexpr std::size_t kGroups = 8;
 [[nodiscard]] std::string_view name_of(Group group);
 
 // Sums over calls; for messages, over those this rank sent.
@@ -51,9 +60,11 @@ class Traffic {
 //   ZeRO 3     m reduce-scatters and m all-gathers of each, m more of those of layers (backward
 //   uses
 //              no other weights)
-// Where a rank holds both ends of a tied model its table is used twice by a microbatch: under ZeRO
-// 2 and 3 m more reduce-scatters of it, under 3 m more all-gathers. Partial gradients are summed
-// within `owned`, the pieces of units that this rank updates.
+// Under hybrid sharding these are over the ranks of a group, and one all-reduce of a piece of each
+// unit over the groups is added. Where a rank holds both ends of a tied model its table is used
+// twice by a microbatch: under ZeRO 2 and 3 m more reduce-scatters of it, under 3 m more
+// all-gathers. Partial gradients are summed within `owned`, the pieces of units that this rank
+// updates.
 [[nodiscard]] Traffic predict_traffic(const sched::RunShape& run,
                                       const sched::PipeSchedule& schedule,
                                       const sched::PerAxis& coordinates, const FlatLayout& flat,

@@ -254,12 +254,30 @@ void Units<T>::finish(comm::Communicator* tie) {
       kernels::add(gradients, static_cast<const W*>(head_share_), count, threads_);
     sum_over(tie, gradients, count);
   }
-  if (cuts) return;
-  for (std::size_t i = 0; i < flat_.units.size(); ++i) {
+  for (std::size_t i = 0; i < flat_.units.size() && !cuts; ++i) {
     if (!started_[i]) start_reduction(i);
   }
+  wait_for_reductions();
+  sum_over_groups();
+}
+
+template <typename T>
+void Units<T>::wait_for_reductions() {
   for (comm::Request& request : reductions_) wait_if_pending(request);
   reductions_.clear();
+}
+
+// All at once: one unit's latency hides behind another's.
+template <typename T>
+void Units<T>::sum_over_groups() {
+  if (sharding_.groups == nullptr) return;
+  for (const Piece& piece : owned_) {
+    W* data = gradients_ + piece.gradient_begin;
+    reductions_.push_back(sharding_.groups->start_all_reduce(
+        data, data, piece.count, dtype_of_v<W>, ReduceOp::kSum,
+        {.algorithm = sum_algorithm(piece.count * static_cast<std::int64_t>(sizeof(W)))}));
+  }
+  wait_for_reductions();
 }
 
 template <typename T>

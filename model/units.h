@@ -6,6 +6,8 @@
 //
 // Every unit of the flat buffers (layout.h) is cut into as many equal pieces as there are
 // data-parallel ranks; a rank owns one of each and keeps optimizer state for it alone (stage 1).
+// Under hybrid sharding the ranks of one group share the pieces, every group has them all, and the
+// gradients of a piece are summed over the groups once per step, after its group's.
 //
 //   stage   weights            gradients          in a step, of each unit
 //   0       whole              whole              all-reduce
@@ -40,7 +42,8 @@ namespace sinew::model {
 // How data parallelism cuts. Without a communicator nothing is cut.
 struct Sharding {
   sched::Zero zero = sched::Zero::kNone;
-  comm::Communicator* data = nullptr;
+  comm::Communicator* data = nullptr;    // under hybrid sharding the ranks of one group
+  comm::Communicator* groups = nullptr;  // one rank of each: those with the same pieces
   [[nodiscard]] int ranks() const { return data == nullptr ? 1 : data->world(); }
   [[nodiscard]] int rank() const { return data == nullptr ? 0 : data->rank(); }
   // What units must be a multiple of.
@@ -131,6 +134,8 @@ class Units {
   void scatter(Buffer<W>& buffer);
   void collect_oldest();
   void start_reduction(std::size_t unit);
+  void wait_for_reductions();
+  void sum_over_groups();
   void note_bad(std::size_t unit, const W* gradients);
   [[nodiscard]] bool is_tied(std::size_t unit) const;
 

@@ -28,7 +28,7 @@ model::LayoutRun run_alone(const model::TrainOptions& base, comm::Communicator& 
   options.tp = options.cp = options.pp = options.dp = 1;
   options.sequence_parallel = false;
   options.microbatches = 1;
-  options.zero = 0;
+  options.zero = options.shard = 0;
   return model::run_layout(model::make_plan(options, 1), *alone, batch,
                            static_cast<int>(base.steps));
 }

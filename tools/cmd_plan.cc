@@ -24,6 +24,7 @@ struct Options {
   std::int64_t seq = 0;
   int cores = 0;
   int zero_max = 1;
+  int shard = 0;
   int cp_max = 1;
   double gflops = 100;
   double memory_gbps = 10;
@@ -53,6 +54,7 @@ sched::PlanRequest request_of(const Options& options) {
   request.run.time = options.seq > 0 ? options.seq : config.max_time;
   request.world = options.ranks;
   request.cp_max = options.cp_max;
+  request.run.shard = options.shard;
   constexpr std::array kZeros = {sched::Zero::kNone, sched::Zero::kOptimizer,
                                  sched::Zero::kGradients, sched::Zero::kParameters};
   request.zeros.assign(kZeros.begin(), kZeros.begin() + options.zero_max + 1);
@@ -126,6 +128,9 @@ Run declare_plan(Args& args) {
   args.option("--batch", o->batch, "sequences of the whole step", {.min = 1, .max = 65536});
   args.option("--seq", o->seq, "tokens of a sequence; 0: the model's longest", {.min = 0});
   args.option("--zero-max", o->zero_max, "highest ZeRO stage to consider", {.min = 0, .max = 3});
+  args.option("--shard", o->shard,
+              "data ranks that share what ZeRO cuts, in each of several groups; 0: all",
+              {.min = 0});
   args.option("--cp-max", o->cp_max, "most context-parallel ranks to consider",
               {.min = 1, .max = 4096});
   args.option("--gflops", o->gflops, "of one rank alone", {.min = 1e-3, .max = 1e9});

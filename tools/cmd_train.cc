@@ -52,10 +52,11 @@ void print_header(const model::TrainPlan& plan, const comm::Communicator& world)
              config.name, config.is_llama() ? "Llama" : "GPT-2", config.layers, config.heads,
              config.is_llama() ? fmt::format(" on {}", config.key_value_heads()) : "",
              config.channels, config.vocabulary, config.parameters(), o.dtype);
-  fmt::print("{} ranks over {}: tp {}{} x cp {}{} x pp {} x dp {}, order {}, zero {}\n",
+  fmt::print("{} ranks over {}: tp {}{} x cp {}{} x pp {} x dp {}, order {}, zero {}{}\n",
              world.world(), world.transport_name(), o.tp,
              plan.run.sequence_parallel ? " with sequence parallelism" : "", o.cp,
-             o.cp > 1 ? " " + o.cp_mode : "", o.pp, o.dp, plan.grid.order(), o.zero);
+             o.cp > 1 ? " " + o.cp_mode : "", o.pp, o.dp, plan.grid.order(), o.zero,
+             o.shard > 0 ? fmt::format(" over groups of {}", o.shard) : "");
   fmt::print(
       "step: batch {} x {} tokens, schedule {} with {} microbatches of {}; lr {:g} to {:g}, "
       "warm-up {}\n\n",

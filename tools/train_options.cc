@@ -21,6 +21,10 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
               "what data parallelism cuts: 0 nothing, 1 optimizer states, 2 and gradients, "
               "3 and weights",
               {.min = 0});
+  args.option("--shard", o.shard,
+              "data ranks (of dp x cp) that share what --zero cuts, the groups of them hold the "
+              "same; 0: all",
+              {.min = 0});
   args.option("--order", o.order, "axes from the closest ranks to the farthest");
   args.option("--schedule", o.schedule, "pipeline schedule, or the path of a file that holds one");
   args.option("--chunks", o.chunks, "stages of a pipeline rank; 0: the schedule's usual number",

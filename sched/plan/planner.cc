@@ -106,7 +106,7 @@ void predict_memory(const RunShape& run, const PipeSchedule& schedule, Predictio
     const ModelPart part = part_of(run, schedule, rank, 0);
     Prediction of_rank;
     of_rank.static_bytes =
-        static_bytes(parameter_count(run.model, part), run.zero, run.precision, run.replicas(), 0);
+        static_bytes(parameter_count(run.model, part), run.zero, run.precision, run.shards(), 0);
     of_rank.activation_bytes = activation_bytes(run, schedule, rank);
     of_rank.gathered_bytes = gathered_bytes(
         run.zero, layer_parameter_count(run.model, run.sizes.tp, 0), 1, run.precision);
@@ -119,7 +119,7 @@ void predict_memory(const RunShape& run, const PipeSchedule& schedule, Predictio
 
 double optimizer_seconds(const RunShape& run, const Machine& machine, const StaticBytes& bytes) {
   // Reads gradients and state, writes state and parameters.
-  const double shard = run.zero >= Zero::kOptimizer ? run.replicas() : 1;
+  const double shard = run.zero >= Zero::kOptimizer ? run.shards() : 1;
   const double touched =
       2.0 * static_cast<double>(bytes.optimizer) +
       (static_cast<double>(bytes.gradients) / (run.zero >= Zero::kGradients ? 1 : shard)) +
@@ -181,6 +181,7 @@ void add_plans(const PlanRequest& request, const Machine& machine, const PerAxis
         for (const Zero zero : request.zeros) {
           if (zero != Zero::kNone && run.replicas() == 1) continue;
           run.zero = zero;
+          if (!refuse(run).empty()) continue;
           Plan plan = {run, predict(run, machine, schedule), true};
           plan.fits =
               machine.memory_bytes == 0 || plan.prediction.memory_bytes() <= machine.memory_bytes;

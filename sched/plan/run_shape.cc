@@ -102,6 +102,14 @@ std::string refuse_batch(const RunShape& run) {
   return {};
 }
 
+std::string refuse_shard(const RunShape& run) {
+  if (run.zero == Zero::kNone || run.shard == 0) return {};
+  if (run.shard > 0 && run.replicas() % run.shard == 0) return {};
+  return "shard " + std::to_string(run.shard) + " does not cut the " +
+         std::to_string(run.replicas()) + " data ranks (dp x cp) into equal groups; legal shard: " +
+         divisors(run.replicas(), kListedMost) + ", 0 for all";
+}
+
 // A loaded schedule is made for one p, v and m.
 std::string refuse_loaded(const RunShape& run) {
   const PipeSchedule& schedule = *run.loaded;
@@ -147,7 +155,8 @@ std::string refuse(const RunShape& run) {
   try {
     validate(run.model);
     (void)Grid(run.sizes, run.order);
-    for (const auto rule : {refuse_tp, refuse_time, refuse_batch, refuse_shares, refuse_pipeline}) {
+    for (const auto rule :
+         {refuse_tp, refuse_time, refuse_batch, refuse_shares, refuse_shard, refuse_pipeline}) {
       std::string refusal = rule(run);
       if (!refusal.empty()) return refusal;
     }

@@ -30,6 +30,8 @@ struct RunShape {
       loaded{};    // a proved one of no table, which `schedule` then only names
   int chunks = 1;  // v
   Zero zero = Zero::kNone;
+  int shard = 0;  // ranks that ZeRO cuts over: neighbours among dp x cp, which the groups of them
+                  // divide (hybrid sharding); 0: all
   bool sequence_parallel = false;
   ContextMode context_mode = ContextMode::kZigzag;
   Recompute recompute = Recompute::kNone;
@@ -41,8 +43,11 @@ struct RunShape {
   [[nodiscard]] int world() const { return sizes.tp * sizes.cp * sizes.pp * sizes.dp; }
   // [layers]
   [[nodiscard]] std::vector<Recompute> recompute_kinds() const;
-  // Ranks over which ZeRO cuts: dp x cp.
+  // Ranks that see different data: dp x cp.
   [[nodiscard]] int replicas() const { return sizes.dp * sizes.cp; }
+  // Ranks over which ZeRO cuts, and groups of them, which hold the same pieces.
+  [[nodiscard]] int shards() const { return shard > 0 ? shard : replicas(); }
+  [[nodiscard]] int shard_groups() const { return replicas() / shards(); }
 };
 
 // Empty when the run is legal, else the first rule it breaks in one line that names the value, the

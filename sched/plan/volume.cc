@@ -167,12 +167,17 @@ class Lister {
 
   void data_axis() {
     const std::int64_t count = parameter_count(run_.model, part_);
+    const bool cuts = run_.zero != Zero::kNone;
+    const int ranks = cuts ? run_.shards() : run_.replicas();
+    if (cuts) {
+      add(Axis::kDp, "gradients over groups", Pattern::kAllReduce, Phase::kStep,
+          run_.shard_groups(), 1, partition(count, ranks, 0).count, run_.precision.gradient);
+    }
     const auto gradients = [&](Pattern pattern, Phase phase, std::int64_t calls) {
-      add(Axis::kDp, "gradients", pattern, phase, run_.replicas(), calls, count,
-          run_.precision.gradient);
+      add(Axis::kDp, "gradients", pattern, phase, ranks, calls, count, run_.precision.gradient);
     };
     const auto parameters = [&](Phase phase, std::int64_t calls) {
-      add(Axis::kDp, "parameters", Pattern::kAllGather, phase, run_.replicas(), calls, count,
+      add(Axis::kDp, "parameters", Pattern::kAllGather, phase, ranks, calls, count,
           run_.precision.parameter);
     };
     switch (run_.zero) {

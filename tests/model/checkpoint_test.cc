@@ -55,6 +55,7 @@ struct Split {
   int pp;
   int dp;
   int zero;
+  int shard = 0;
   [[nodiscard]] int world() const { return tp * pp * dp; }
 };
 
@@ -63,12 +64,13 @@ void apply(const Split& split, TrainOptions& options) {
   options.pp = split.pp;
   options.dp = split.dp;
   options.zero = split.zero;
+  options.shard = split.shard;
 }
 
 TEST(Checkpoint, ResumeIsBitEqualInTheSameLayoutAndCloseInEveryOther) {
   const ScratchDirectory directory;
-  const std::vector<Split> splits = {{1, 1, 1, 0}, {2, 1, 1, 0}, {1, 2, 1, 0},
-                                     {1, 1, 2, 1}, {2, 1, 2, 3}, {1, 2, 2, 2}};
+  const std::vector<Split> splits = {{1, 1, 1, 0}, {2, 1, 1, 0}, {1, 2, 1, 0},   {1, 1, 2, 1},
+                                     {2, 1, 2, 3}, {1, 2, 2, 2}, {1, 1, 4, 3, 2}};
   for (std::size_t i = 0; i < splits.size(); ++i) {
     TrainOptions options = base_options(directory);
     apply(splits[i], options);
@@ -95,8 +97,9 @@ TEST(Checkpoint, ResumeIsBitEqualInTheSameLayoutAndCloseInEveryOther) {
 // the last bit, whatever the cuts.
 TEST(Checkpoint, EveryLayoutOpensEveryOther) {
   const ScratchDirectory directory;
-  const std::vector<Split> splits = {{1, 1, 1, 0}, {2, 1, 1, 0}, {1, 2, 1, 0}, {1, 1, 3, 1},
-                                     {1, 1, 3, 2}, {1, 1, 5, 3}, {2, 2, 2, 2}, {2, 2, 2, 3}};
+  const std::vector<Split> splits = {{1, 1, 1, 0}, {2, 1, 1, 0}, {1, 2, 1, 0},
+                                     {1, 1, 3, 1}, {1, 1, 3, 2}, {1, 1, 5, 3},
+                                     {2, 2, 2, 2}, {2, 2, 2, 3}, {1, 1, 6, 3, 3}};
   const auto files = [](const std::string& saved) {
     const CheckpointPaths paths = find_checkpoint(saved);
     return test::read_file(paths.model) + test::read_file(paths.optimizer) +

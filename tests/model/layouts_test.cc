@@ -73,13 +73,17 @@ TEST(Layouts, ThoseThatDifferOnlyInThePipelineAgreeBitForBit) {
     int zero;
     int most_ranks;
     const char* dtype = "f32";
+    int shard = 0;
   };
-  for (const Split split : {Split{1, 3, 1, 6}, Split{2, 1, 0, 8}, Split{2, 2, 1, 8},
-                            Split{1, 2, 2, 6}, Split{1, 2, 3, 6}, Split{1, 2, 2, 4, "bf16"}}) {
+  for (const Split split :
+       {Split{1, 3, 1, 6}, Split{2, 1, 0, 8}, Split{2, 2, 1, 8}, Split{1, 2, 2, 6},
+        Split{1, 2, 3, 6}, Split{1, 2, 2, 4, "bf16"}, Split{1, 4, 1, 8, "f32", 2},
+        Split{1, 4, 2, 8, "bf16", 2}, Split{1, 4, 3, 8, "f32", 2}}) {
     TrainOptions options = base_options(directory, split.dtype);
     options.tp = split.tp;
     options.dp = split.dp;
     options.zero = split.zero;
+    options.shard = split.shard;
     options.batch = 12 * split.dp;
     options.microbatches = 3;
     LayoutRun first;
@@ -117,6 +121,61 @@ TEST(Layouts, EveryZeroStageOnAnyNumberOfRanksTrainsTheModelOfOneRank) {
       }
     }
   }
+}
+
+// Groups of every size, over replicas and context ranks together; a group of all is no group.
+TEST(Layouts, ZeroOverGroupsOfAnySizeTrainsTheModelOfOneRank) {
+  const test::ScratchDirectory directory;
+  TrainOptions base = base_options(directory, "f64");
+  base.seq = 6;
+  base.batch = 24;
+  base.microbatches = 1;
+  const LayoutRun reference = run_on_threads(base, 1, 2);
+  struct Ranks {
+    int dp;
+    int cp;
+    int tp;
+  };
+  for (const Ranks ranks : {Ranks{4, 1, 1}, Ranks{6, 1, 1}, Ranks{2, 3, 1}, Ranks{2, 2, 2}}) {
+    const int data = ranks.dp * ranks.cp;
+    for (int zero = 1; zero <= 3; ++zero) {
+      TrainOptions options = base;
+      options.dp = ranks.dp;
+      options.cp = ranks.cp;
+      options.cp_mode = "striped";
+      options.tp = ranks.tp;
+      options.zero = zero;
+      options.microbatches = 2;
+      LayoutRun whole;
+      for (int shard = 0; shard <= data; ++shard) {
+        if (shard > 0 && data % shard != 0) continue;
+        options.shard = shard;
+        const LayoutRun run = run_on_threads(options, data * ranks.tp, 2);
+        const LayoutError error = compare_runs(reference, run);
+        EXPECT_LE(error.largest(), layout_bound("f64"))
+            << name_of(options) << ", worst " << error.worst_tensor;
+        if (shard == 0) whole = run;
+        if (shard == data) {
+          EXPECT_TRUE(compare_runs(whole, run).bits_equal) << name_of(options);
+        }
+      }
+    }
+  }
+}
+
+TEST(Layouts, GroupsThatDoNotFitAreOneLine) {
+  TrainOptions options;
+  options.dp = 4;
+  options.shard = 2;
+  const auto refused = [&] {
+    return test::usage_error_of([&] { static_cast<void>(make_plan(options, 4)); });
+  };
+  EXPECT_NE(refused().find("legal: zero 1, 2, 3, or shard 0"), std::string::npos);
+  options.zero = 2;
+  EXPECT_EQ(refused(), "");
+  options.shard = 3;
+  EXPECT_NE(refused().find("4 data ranks (dp x cp) into equal groups; legal shard: 1, 2, 4, 0"),
+            std::string::npos);
 }
 
 // The order of the axes places ranks; it changes no number.

@@ -27,13 +27,17 @@ std::vector<std::string> names() {
 
 // Everything one rank needs to take optimizer steps on gradients that a test writes.
 struct Rank {
-  Rank(comm::Communicator& world, const sched::PerAxis& sizes, const OptimizerOptions& options)
-      : parallel(world, sched::Grid(sizes)),
+  Rank(comm::Communicator& world, const sched::PerAxis& sizes, const OptimizerOptions& options,
+       int shard = 0)
+      : parallel(world, sched::Grid(sizes), {0, sizes.pp - 1}, 1, shard),
         stage(test_config(),
               StageParts::one(test_config(),
                               stage_shape(test_config(), sizes.pp, parallel.coordinates().pp)),
               {parallel.coordinates().tp, sizes.tp}, parallel.tensor(), {1, 5},
-              {.zero = sched::parse_zero(options.zero), .data = parallel.data()}, {}, memory),
+              {.zero = sched::parse_zero(options.zero),
+               .data = parallel.shard(),
+               .groups = parallel.shard_groups()},
+              {}, memory),
         optimizer(stage, parallel, options, names(), {}, memory) {
     initialize_weights(1, stage);
   }
@@ -81,10 +85,13 @@ double norm_by_definition(std::uint64_t step) {
 struct Grid {
   sched::PerAxis sizes;
   int zero;
+  int shard = 0;
 };
 const Grid kGrids[] = {
-    {{1, 1, 1, 1}, 0}, {{2, 1, 1, 1}, 0}, {{1, 1, 2, 1}, 0}, {{1, 1, 1, 3}, 0}, {{1, 1, 1, 3}, 1},
-    {{1, 1, 1, 5}, 1}, {{2, 1, 2, 2}, 0}, {{2, 1, 2, 2}, 1}, {{1, 1, 2, 3}, 1}, {{1, 1, 1, 7}, 1},
+    {{1, 1, 1, 1}, 0},    {{2, 1, 1, 1}, 0},    {{1, 1, 2, 1}, 0},    {{1, 1, 1, 3}, 0},
+    {{1, 1, 1, 3}, 1},    {{1, 1, 1, 5}, 1},    {{2, 1, 2, 2}, 0},    {{2, 1, 2, 2}, 1},
+    {{1, 1, 2, 3}, 1},    {{1, 1, 1, 7}, 1},    {{1, 1, 1, 4}, 1, 2}, {{1, 1, 1, 6}, 1, 3},
+    {{2, 1, 1, 4}, 1, 2}, {{1, 1, 2, 4}, 1, 1},
 };
 
 TEST(Optimizer, TheNormCountsEveryLogicalElementOnceOnEveryGridAndIsTheSameOnAllRanks) {
@@ -92,7 +99,7 @@ TEST(Optimizer, TheNormCountsEveryLogicalElementOnceOnEveryGridAndIsTheSameOnAll
   for (const Grid& grid : kGrids) {
     const int world = grid.sizes.tp * grid.sizes.pp * grid.sizes.dp;
     test::run_ranks(world, [&](comm::Communicator& ranks) {
-      Rank rank(ranks, grid.sizes, {.zero = grid.zero});
+      Rank rank(ranks, grid.sizes, {.zero = grid.zero}, grid.shard);
       rank.write_gradients(40);
       rank.optimizer.reduce_gradients();
       EXPECT_NEAR(rank.optimizer.step(1e-3).gradient_norm, expected, 1e-12 * expected);
@@ -105,7 +112,7 @@ TEST(Optimizer, ZeroOnAnyNumberOfRanksMovesTheWeightsOfOneRank) {
   for (const Grid& grid : kGrids) {
     if (grid.sizes.tp > 1 || grid.sizes.pp > 1) continue;
     test::run_ranks(grid.sizes.dp, [&](comm::Communicator& ranks) {
-      Rank rank(ranks, grid.sizes, {.clip = 1.0, .zero = grid.zero});
+      Rank rank(ranks, grid.sizes, {.clip = 1.0, .zero = grid.zero}, grid.shard);
       for (std::uint64_t step = 0; step < 3; ++step) {
         rank.write_gradients(step);
         rank.optimizer.reduce_gradients();
@@ -154,7 +161,7 @@ TEST(Optimizer, AGradientThatIsNotFiniteSkipsTheWholeStepAndNamesRankAndTensor) 
       const int world = grid.sizes.tp * grid.sizes.pp * grid.sizes.dp;
       const int culprit = world - 1;  // the last data-parallel rank of the last stage
       test::run_ranks(world, [&](comm::Communicator& ranks) {
-        Rank rank(ranks, grid.sizes, {.zero = grid.zero});
+        Rank rank(ranks, grid.sizes, {.zero = grid.zero}, grid.shard);
         rank.write_gradients(1);
         rank.optimizer.reduce_gradients();
         static_cast<void>(rank.optimizer.step(1e-2));  // so that moments are not zero

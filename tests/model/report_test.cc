@@ -36,6 +36,9 @@ TEST(Report, PredictionsEqualCountsOnEveryRankOfEveryLayout) {
       layouts.push_back(all_layouts[i]);
       if (layouts.size() % 4 == 0) layouts.back().dtype = "bf16";
     }
+    for (const TrainOptions& options : all_layouts) {
+      if (options.shard > 0 && options.dp == 4) layouts.push_back(options);
+    }
     for (const char* recompute : {"selective", "full", "full,none,selective"}) {
       base.recompute = recompute;
       const std::vector<TrainOptions> all = enumerate_layouts(base, world, {3});

@@ -46,6 +46,30 @@ TEST(PlanVolume, DataParallelElementsAreTheClosedFormsOfZero) {
   }
 }
 
+// Over groups of S of N ranks the closed forms of S, and one all-reduce of a piece over the groups.
+TEST(PlanVolume, HybridShardingSumsOnePieceOverTheGroups) {
+  RunShape run = small_run();
+  run.sizes = {1, 1, 1, 8};
+  run.microbatches = 2;
+  const std::int64_t count = parameter_count(run.model);
+  const double own[] = {0, 2, 3, 6};
+  for (const int shard : {1, 2, 4, 8}) {
+    run.shard = shard;
+    for (int stage = 1; stage < 4; ++stage) {
+      run.zero = parse_zero(stage);
+      ASSERT_EQ(refuse(run), "");
+      const int groups = 8 / shard;
+      const double piece = static_cast<double>((count + shard - 1) / shard);
+      EXPECT_DOUBLE_EQ(sent(run, 0, Axis::kDp),
+                       own[stage] * static_cast<double>(count) * (shard - 1) / shard +
+                           2 * piece * (groups - 1) / groups)
+          << "ZeRO " << stage << " shard " << shard;
+    }
+  }
+  run.shard = 3;
+  EXPECT_NE(refuse(run).find("legal shard: 1, 2, 4, 8"), std::string::npos) << refuse(run);
+}
+
 // Per layer and microbatch 8 B T C (t-1)/t; the table and the head 2 B T C (t-1)/t each, the loss 6
 // B T (t-1)/t. Sequence parallelism moves the same, and twice per layer gathers a norm's output
 // again and once per step sums the 17 norms' 2 C gradients.

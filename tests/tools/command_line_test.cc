@@ -65,6 +65,7 @@ const std::vector<Bad> kBad = {
     {train("--steps abc"), {"--steps", "'abc'", "whole number"}},
     {train("--lr fast"), {"--lr", "'fast'", "number"}},
     {train("--batch 0"), {"--batch 0", "at least 1"}},
+    {train("--shard -1"), {"--shard -1", "at least 0"}},
     {train("--tp 2 --pp 2"), {"4 ranks", "mpirun -n 4"}},
     {"sample", {"--checkpoint", "--out"}},
     {"sample --checkpoint /no/such/folder", {"/no/such/folder"}},
