@@ -2,7 +2,7 @@
 //
 //   DIR/step-00000100/model.safetensors      weights, under their Hugging Face names; of bf16
 //   weights
-//                                            the f32 masters
+//                                            the f32 masters, or they widened where they have none
 //   DIR/step-00000100/optimizer.safetensors  first_moment.NAME and second_moment.NAME
 //   DIR/step-00000100/state.json             step, optimizer steps taken, data position, seed,
 //                                            model, dtype, and a fingerprint of every tensor
@@ -12,7 +12,8 @@
 // on rank 0: a kill at any moment leaves a complete checkpoint to resume from. All ranks must see
 // the same directory.
 //
-// Threads: one rank, one thread. save and load are collective.
+// checkpoint_writer.h writes one beside the training. Threads: one rank, one thread. save and load
+// are collective.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +51,9 @@ template <typename T>
 void save_checkpoint(const std::string& directory, const TrainingState& state, Stage<T>& stage,
                      Optimizer<T>& optimizer, Parallel& parallel);
 
-// The newest complete checkpoint in `directory`, or `directory` itself when it is one. Throws
-// UsageError when there is none.
+// The newest complete checkpoint in `directory`: the one that `latest` names, or without that file
+// the highest step; or `directory` itself when it is one. Throws UsageError when there is none, and
+// when `latest` is damaged.
 [[nodiscard]] CheckpointPaths find_checkpoint(const std::string& directory);
 [[nodiscard]] TrainingState read_state(const CheckpointPaths& paths);
 // Throw UsageError in one line; any text is safe to pass.

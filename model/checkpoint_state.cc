@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "model/checkpoint.h"
+#include "model/quote.h"
 #include "model/shared_output.h"
 #include "sched/base/error.h"
 #include "sched/base/text.h"
@@ -111,8 +112,15 @@ void publish_checkpoint(const std::string& directory, const std::string& partial
 CheckpointPaths find_checkpoint(const std::string& directory) {
   std::string base = directory;
   if (!fs::exists(base + "/state.json")) {
-    auto step = step_of(trim(read_text(directory + "/latest")));
-    if (!step) step = highest_step(directory);
+    const std::string latest = directory + "/latest";
+    const bool named = fs::exists(latest);
+    const std::string name = named ? std::string(trim(read_text(latest))) : std::string();
+    const auto step = named ? step_of(name) : highest_step(directory);
+    if (named && !step)
+      throw UsageError(damaged(
+          latest, fmt::format("{} is no name of a checkpoint, {}N; without the file the highest N "
+                              "is taken",
+                              quoted(name), kStepPrefix)));
     if (!step)
       throw UsageError(
           fmt::format("'{}' holds no checkpoint: no state.json, no latest and no {}N "

@@ -20,14 +20,22 @@ Trainer::Tensors gather(const Config& config, const Stage<T>& stage, const Optim
     if (!holds_for_all(p, parallel.coordinates()) || !optimizer.stands_for_owned()) continue;
     double* tensor = values.data() + begin[static_cast<std::size_t>(p.index)];
     for (const Piece& owned : optimizer.owned()) {
-      const kernels::Wide<T>* source = array == Array::kWeights
-                                           ? optimizer.masters(owned)
-                                           : stage.gradients() + owned.gradient_begin;
-      for_each_run_within(p, owned.flat_begin, owned.flat_begin + owned.count,
-                          [&](std::int64_t flat, std::int64_t logical, std::int64_t count) {
-                            std::copy_n(source + (flat - owned.flat_begin), count,
-                                        tensor + logical);
-                          });
+      const auto copy_from = [&](const auto* source) {
+        for_each_run_within(p, owned.flat_begin, owned.flat_begin + owned.count,
+                            [&](std::int64_t flat, std::int64_t logical, std::int64_t count) {
+                              const auto* from = source + (flat - owned.flat_begin);
+                              std::transform(from, from + count, tensor + logical, [](auto value) {
+                                return static_cast<double>(kernels::widen(value));
+                              });
+                            });
+      };
+      if (array == Array::kGradients) {
+        copy_from(stage.gradients() + owned.gradient_begin);
+      } else if (optimizer.updates_wide()) {
+        copy_from(static_cast<const kernels::Wide<T>*>(optimizer.masters(owned)));
+      } else {
+        copy_from(stage.weights() + owned.weight_begin);
+      }
     }
   }
   // Every element has one holder, so the sum is exact.

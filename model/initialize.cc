@@ -62,7 +62,7 @@ template <typename T>
 void initialize_weights(std::uint64_t seed, Stage<T>& stage, Optimizer<T>& optimizer,
                         kernels::Threads threads) {
   initialize_weights(seed, stage, threads);
-  if constexpr (Optimizer<T>::kHasMasters) {
+  if (Optimizer<T>::kNarrow && optimizer.updates_wide()) {
     fill_pieces(seed, stage.parameters(), optimizer.owned(), threads,
                 [&](const Piece& piece) { return optimizer.masters(piece); });
   }

@@ -14,6 +14,7 @@ namespace sinew::model {
 namespace {
 // Keeps the coefficient finite at norm 0; PyTorch's value.
 constexpr double kNormGuard = 1e-6;
+constexpr std::uint32_t kRoundingPurpose = 0x20D;
 }  // namespace
 
 double LearningRate::at(std::int64_t step) const {
@@ -35,7 +36,7 @@ Optimizer<T>::Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOpti
   for (const Piece& piece : stage.units().owned()) owned += piece.count;
   first_moment_ = memory.optimizer.allocate<W>(owned);
   second_moment_ = memory.optimizer.allocate<W>(owned);
-  if constexpr (kHasMasters) masters_ = memory.optimizer.allocate<W>(owned);
+  if (kNarrow && updates_wide()) masters_ = memory.optimizer.allocate<W>(owned);
 }
 
 template <typename T>
@@ -99,19 +100,46 @@ StepReport Optimizer<T>::step(double learning_rate) {
                        .step = steps_taken_};
   for_each_piece([&](const Parameter& p, const Piece& piece) {
     adamw.weight_decay = p.decay ? options_.weight_decay : 0;
-    const W* gradients = stage_.gradients() + piece.gradient_begin;
-    T* weights = stage_.weights() + piece.weight_begin;
-    W* first = first_moment_ + piece.state_begin;
-    W* second = second_moment_ + piece.state_begin;
-    if constexpr (kHasMasters) {
-      kernels::adamw_with_master(adamw, piece.count, gradients, masters(piece), weights, first,
-                                 second, threads_);
-    } else {
-      kernels::adamw<T>(adamw, piece.count, gradients, weights, first, second, threads_);
-    }
+    update(adamw, p, piece);
   });
   stage_.units().share_weights();
   return report;
+}
+
+template <typename T>
+void Optimizer<T>::update(const kernels::AdamW& adamw, const Parameter& p, const Piece& piece) {
+  if (!updates_wide()) return update_stochastically(adamw, p, piece);
+  const W* gradients = stage_.gradients() + piece.gradient_begin;
+  T* weights = stage_.weights() + piece.weight_begin;
+  W* first = first_moment_ + piece.state_begin;
+  W* second = second_moment_ + piece.state_begin;
+  if constexpr (kNarrow) {
+    kernels::adamw_with_master(adamw, piece.count, gradients, masters(piece), weights, first,
+                               second, threads_);
+  } else {
+    kernels::adamw<T>(adamw, piece.count, gradients, weights, first, second, threads_);
+  }
+}
+
+// Run by run of the logical tensor, since elements draw by their place in it. A stream for each
+// step and parameter.
+template <typename T>
+void Optimizer<T>::update_stochastically(const kernels::AdamW& adamw, const Parameter& p,
+                                         const Piece& piece) {
+  if constexpr (kNarrow) {
+    const auto stream = static_cast<std::uint64_t>(steps_taken_) * names_.size() +
+                        static_cast<std::uint64_t>(p.index);
+    const kernels::RandomStream random{options_.seed, kRoundingPurpose, stream};
+    for_each_run_within(p, piece.flat_begin, piece.flat_begin + piece.count,
+                        [&](std::int64_t flat, std::int64_t logical, std::int64_t count) {
+                          const Piece run = piece.within(flat, flat + count);
+                          kernels::adamw_stochastic(adamw, random, logical, count,
+                                                    stage_.gradients() + run.gradient_begin,
+                                                    stage_.weights() + run.weight_begin,
+                                                    first_moment_ + run.state_begin,
+                                                    second_moment_ + run.state_begin, threads_);
+                        });
+  }
 }
 
 template <typename T>

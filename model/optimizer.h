@@ -16,6 +16,7 @@
 #include "kernels/adamw.h"
 #include "model/parallel.h"
 #include "model/stage.h"
+#include "sched/base/check.h"
 
 namespace sinew::model {
 
@@ -36,6 +37,10 @@ struct OptimizerOptions {
   double weight_decay = 0.1;
   double clip = 1.0;  // 0: never
   int zero = 0;       // 0 to 3; more than 0: a rank updates its pieces only
+  // Of bf16 weights: no masters; the weights take the step and are rounded up or down by chance, an
+  // element by the seed, the step and its place in the logical tensor.
+  bool stochastic = false;
+  std::uint64_t seed = 0;  // of the rounding
 };
 
 struct StepReport {
@@ -45,8 +50,8 @@ struct StepReport {
   int bad_rank = -1;       // and the lowest rank that computed it; -1 when only sums overflowed
 };
 
-// T is float, double or bf16. bf16 weights are their f32 masters rounded to nearest; the update is
-// of the masters.
+// T is float, double or bf16. bf16 weights are their f32 masters rounded to nearest, and the update
+// is of the masters; or, rounded stochastically, they have none.
 template <typename T>
 class Optimizer {
  public:
@@ -71,15 +76,20 @@ class Optimizer {
   }
   [[nodiscard]] W* first_moment() { return first_moment_; }    // by state_begin
   [[nodiscard]] W* second_moment() { return second_moment_; }  // likewise
-  // What the update changes of an owned piece: the weights, or their masters.
+  // Whether weights narrower than their sums are possible.
+  static constexpr bool kNarrow = !std::is_same_v<T, W>;
+  // Whether the update is of values as wide as its sums: the weights themselves, or masters.
+  [[nodiscard]] bool updates_wide() const { return !kNarrow || !options_.stochastic; }
+  // What the update changes of an owned piece: the weights, or their masters. Not for weights that
+  // have none.
   [[nodiscard]] W* masters(const Piece& piece) const {
-    if constexpr (kHasMasters) {
+    if constexpr (kNarrow) {
+      CHECK(masters_ != nullptr);
       return masters_ + piece.state_begin;
     } else {
       return stage_.weights() + piece.weight_begin;
     }
   }
-  static constexpr bool kHasMasters = !std::is_same_v<T, W>;
   // AdamW's steps taken: skipped ones do not count.
   [[nodiscard]] std::int64_t steps_taken() const { return steps_taken_; }
   void set_steps_taken(std::int64_t steps) { steps_taken_ = steps; }
@@ -89,6 +99,8 @@ class Optimizer {
   void find_bad(const std::vector<double>& sums, StepReport& report) const;
   template <typename Body>
   void for_each_piece(Body&& body) const;
+  void update(const kernels::AdamW& adamw, const Parameter& p, const Piece& piece);
+  void update_stochastically(const kernels::AdamW& adamw, const Parameter& p, const Piece& piece);
 
   Stage<T>& stage_;
   Parallel& parallel_;

@@ -31,10 +31,22 @@ void check_features(const TrainOptions& o) {
                       o.shard));
   require(o.dtype == "f32" || o.dtype == "f64" || o.dtype == "bf16",
           fmt::format("dtype '{}'; legal values: f32, f64, bf16", o.dtype));
+  require(o.rounding == "nearest" || o.rounding == "stochastic",
+          fmt::format("rounding '{}'; legal values: nearest, stochastic", o.rounding));
+  require(o.rounding == "nearest" || o.dtype == "bf16",
+          fmt::format("rounding stochastic is of bf16 weights, not {}; legal: --dtype bf16, or "
+                      "rounding nearest",
+                      o.dtype));
   require(o.dropout >= 0 && o.dropout < 1,
           fmt::format("dropout {}; legal values: 0 to below 1", o.dropout));
   require(o.init.empty() || o.resume.empty(),
           "init and resume exclude each other: a checkpoint holds the weights");
+}
+
+sched::Precision precision_of(const TrainOptions& o) {
+  if (o.dtype == "f64") return sched::kAllF64;
+  if (o.dtype == "f32") return sched::kAllF32;
+  return o.rounding == "stochastic" ? sched::kBf16Stochastic : sched::kBf16MainGradients;
 }
 
 void check_counts(const TrainOptions& o) {
@@ -45,7 +57,8 @@ void check_counts(const TrainOptions& o) {
                       kBatchMost));
   require(o.seq >= 0, fmt::format("seq {}; legal values: 1 and more, 0 for the model's", o.seq));
   require(o.steps >= 0, fmt::format("steps {}; legal values: 0 and more", o.steps));
-  require(o.warmup >= 0, fmt::format("warmup {}; legal values: 0 and more", o.warmup));
+  require(o.warmup >= 0 && o.warmup <= o.steps,
+          fmt::format("warmup {}; legal values: 0 to {}, the steps", o.warmup, o.steps));
   require(o.threads >= 0 && o.threads <= 1024,
           fmt::format("threads {}; legal values: 1 to 1024, 0 to choose", o.threads));
   require(o.save_every >= 0,
@@ -146,9 +159,7 @@ TrainPlan make_plan(const TrainOptions& options, int world) {
               .sequence_parallel = o.sequence_parallel && o.tp > 1,
               .context_mode = sched::parse_context_mode(o.cp_mode),
               .recompute_layers = sched::parse_recompute_list(o.recompute, plan.config.layers),
-              .precision = o.dtype == "f64"    ? sched::kAllF64
-                           : o.dtype == "bf16" ? sched::kBf16MainGradients
-                                               : sched::kAllF32};
+              .precision = precision_of(o)};
   if (!in_table) plan.run.loaded = plan.schedule;
   sched::validate(plan.run);
   if (in_table)

@@ -1,4 +1,6 @@
-// Sampling: text from a checkpoint, on one rank.
+// Sampling: text from a checkpoint, on one rank. Of its files those of weights and state are read
+// and checked; optimizer.safetensors must be there but is not opened, and damage in it changes no
+// sample.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include "comm/wait.h"
 #include "model/agree.h"
 #include "model/checkpoint.h"
+#include "model/checkpoint_writer.h"
 #include "model/data.h"
 #include "model/gather.h"
 #include "model/initialize.h"
@@ -78,6 +79,7 @@ class TrainerOf final : public Trainer {
         runner_(plan_.schedule, plan_.facts.credits, stage_, parallel_, memory_),
         optimizer_(stage_, parallel_, optimizer_options(plan.options), parameter_names(plan.config),
                    threads_, memory_),
+        writer_(stage_, optimizer_, parallel_),
         rate_{plan.options.lr, plan.options.min_lr, plan.options.warmup, plan.options.steps},
         tokens_(std::move(tokens)) {
     const TrainOptions& o = plan_.options;
@@ -124,8 +126,13 @@ class TrainerOf final : public Trainer {
     state.seed = plan_.options.seed;
     state.config = plan_.config;
     state.dtype = plan_.options.dtype;
-    save_checkpoint(directory, state, stage_, optimizer_, parallel_);
+    if (plan_.options.async_save) {
+      writer_.start(directory, state);
+    } else {
+      save_checkpoint(directory, state, stage_, optimizer_, parallel_);
+    }
   }
+  void finish_save() override { writer_.finish(); }
   sched::Timeline timeline() override;
   Summary summary() override;
 
@@ -143,7 +150,9 @@ class TrainerOf final : public Trainer {
             .epsilon = o.eps,
             .weight_decay = o.weight_decay,
             .clip = o.clip,
-            .zero = o.zero};
+            .zero = o.zero,
+            .stochastic = o.rounding == "stochastic",
+            .seed = o.seed};
   }
 
   // Of this rank's positions.
@@ -203,6 +212,7 @@ class TrainerOf final : public Trainer {
   Stage<T> stage_;
   Runner<T> runner_;
   Optimizer<T> optimizer_;
+  CheckpointWriter<T> writer_;
   LearningRate rate_;
   std::unique_ptr<Tokens> tokens_;
   std::unique_ptr<Dataset> dataset_;
@@ -272,6 +282,7 @@ StepMetrics TrainerOf<T>::run_step(std::vector<std::int32_t> tokens,
                                         : fmt::format("rank {}", report.bad_rank));
   }
   if (step_ % kTiedCheckSteps == 0) check_tied_copies();
+  writer_.poll();
   return metrics;
 }
 
@@ -414,6 +425,7 @@ Summary run_training(Trainer& trainer, const TrainPlan& plan, comm::Communicator
     if (!o.out.empty() && (last || (o.save_every > 0 && step.step % o.save_every == 0)))
       trainer.save(o.out);
   }
+  trainer.finish_save();
   const Summary summary = trainer.summary();
   metrics.write_summary(plan, summary);
   return summary;

@@ -45,10 +45,12 @@ struct TrainOptions {
   std::int64_t microbatches = 0;  // per data-parallel replica; 0: chosen
   std::int64_t seq = 0;           // 0: the model's max_time
   std::int64_t steps = 100;
+  std::string rounding = "nearest";  // of bf16 weights: nearest, of masters; stochastic, without
   std::string dtype = "f32";  // f32, f64, or bf16: weights and activations, f32 everywhere else
   double lr = 1e-3;
   double min_lr = -1;  // negative: a tenth of lr
   std::int64_t warmup = 0;
+  bool async_save = false;  // checkpoints are written while training goes on
   double weight_decay = 0.1;
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -123,7 +125,11 @@ class Trainer {
   // Mean validation loss over up to eval_windows windows; negative when there is no validation
   // part.
   [[nodiscard]] virtual double validate() = 0;
+  // With async_save returns before the checkpoint is written: a later step(), save() or
+  // finish_save() makes it the newest, and throws what went wrong.
   virtual void save(const std::string& directory) = 0;
+  // Waits for what save() began.
+  virtual void finish_save() = 0;
 
   // The pipeline's timeline of the last step, the same on all ranks of a pipeline: data and tensor
   // rank 0's is what rank 0 gets.

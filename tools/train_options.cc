@@ -25,18 +25,23 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
               "data ranks (of dp x cp) that share what --zero cuts, the groups of them hold the "
               "same; 0: all",
               {.min = 0});
-  args.option("--order", o.order, "axes from the closest ranks to the farthest");
+  args.option("--order", o.order,
+              "axes from the closest ranks to the farthest; those of size 1 may be left out");
   args.option("--schedule", o.schedule, "pipeline schedule, or the path of a file that holds one");
   args.option("--chunks", o.chunks, "stages of a pipeline rank; 0: the schedule's usual number",
               {.min = 0});
-  args.option("--microbatches", o.microbatches, "per replica; 0: chosen", {.min = 0});
+  args.option("--microbatches", o.microbatches,
+              "per replica; 0: chosen, two a stage where they divide the batch", {.min = 0});
   args.option("--batch", o.batch, "sequences of the whole step, over all ranks", {.min = 1});
   args.option("--seq", o.seq, "tokens of a sequence; 0: the model's longest", {.min = 0});
   args.option("--steps", o.steps, "steps in all, those of a resumed run included", {.min = 0});
   args.option("--dtype", o.dtype, "f32, f64, or bf16 with f32 masters and gradients");
+  args.option(
+      "--rounding", o.rounding,
+      "of bf16 weights: nearest, of f32 masters; or stochastic, by chance and without them");
   args.option("--lr", o.lr, "highest learning rate");
   args.option("--min-lr", o.min_lr, "last learning rate; negative: a tenth of --lr");
-  args.option("--warmup", o.warmup, "steps of linear warm-up", {.min = 0});
+  args.option("--warmup", o.warmup, "steps of linear warm-up, at most --steps", {.min = 0});
   args.option("--weight-decay", o.weight_decay, "of matrices and tables");
   args.option("--beta1", o.beta1, "decay of the first moment");
   args.option("--beta2", o.beta2, "decay of the second moment");
@@ -54,6 +59,8 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
   args.option("--out", o.out, "folder of checkpoints, metrics.jsonl and summary.json");
   args.option("--save-every", o.save_every, "steps between checkpoints; 0: at the end only",
               {.min = 0});
+  args.flag("--async-save", o.async_save,
+            "checkpoints are written while training goes on, from a copy of weights and moments");
   args.option("--eval-every", o.eval_every, "steps between validations; 0: at the end only",
               {.min = 0});
   args.option("--eval-windows", o.eval_windows, "sequences of a validation", {.min = 1});

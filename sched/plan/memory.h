@@ -38,6 +38,7 @@ struct Precision {
 inline constexpr Precision kAllF32 = {"f32", 4, 4, 8};
 inline constexpr Precision kBf16 = {"bf16", 2, 2, 12};                   // 16-bit gradients
 inline constexpr Precision kBf16MainGradients = {"bf16-f32", 2, 4, 12};  // gradients summed in f32
+inline constexpr Precision kBf16Stochastic = {"bf16-sr", 2, 4, 8};       // and no master copy
 inline constexpr Precision kAllF64 = {"f64", 8, 8, 16};
 
 struct StaticBytes {
@@ -51,11 +52,11 @@ struct StaticBytes {
 // Of `count` parameters (those of the rank's shard of the model, padding included) when `ranks` =
 // dp x cp share them and this rank is the `index`-th: cut arrays hold partition(count, ranks,
 // index). Exact for any remainder. In multiples of the parameters' number, for f32, bf16, bf16 with
-// f32 gradients:
-//   none  16        16         18
-//   1     8 + 8/N   4 + 12/N   6 + 12/N
-//   2     4 + 12/N  2 + 14/N   2 + 16/N
-//   3     16/N      16/N       18/N
+// f32 gradients, and that without master copies:
+//   none  16        16         18         14
+//   1     8 + 8/N   4 + 12/N   6 + 12/N   6 + 8/N
+//   2     4 + 12/N  2 + 14/N   2 + 16/N   2 + 12/N
+//   3     16/N      16/N       18/N       14/N
 [[nodiscard]] StaticBytes static_bytes(std::int64_t count, Zero zero, const Precision& precision,
                                        std::int64_t ranks, std::int64_t index);
 // What ZeRO 2 and 3 hold beyond that: the whole gradient of the largest unit, once being computed

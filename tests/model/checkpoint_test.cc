@@ -75,6 +75,7 @@ TEST(Checkpoint, ResumeIsBitEqualInTheSameLayoutAndCloseInEveryOther) {
     TrainOptions options = base_options(directory);
     apply(splits[i], options);
     options.dtype = i % 2 == 1 ? "bf16" : "f32";
+    if (i % 4 == 3) options.rounding = "stochastic";
     const std::string saved = directory.path("run" + std::to_string(i));
     const Result whole = train(options, splits[i].world(), 6, "");
     static_cast<void>(train(options, splits[i].world(), 3, saved));
@@ -109,6 +110,7 @@ TEST(Checkpoint, EveryLayoutOpensEveryOther) {
     TrainOptions options = base_options(directory);
     options.batch = 30;
     options.dtype = i % 2 == 0 ? "bf16" : "f32";
+    if (i % 4 == 2) options.rounding = "stochastic";
     if (splits[i].world() == 8) options.batch = 4;
     apply(splits[i], options);
     const std::string saved = directory.path("from" + std::to_string(i));
@@ -154,6 +156,18 @@ TEST(Checkpoint, TheNewestSavedIsResumedFromAndUnfinishedOnesAreIgnored) {
   static_cast<void>(train(options, 1, 2, run));
   EXPECT_EQ(read_state(find_checkpoint(run)).step, 2);
   EXPECT_EQ(read_state(find_checkpoint(run + "/step-00000005")).step, 5);
+  // One that names nothing is damage, and not silently another checkpoint.
+  for (const std::string text : {"", "step-", "step-x", "../run", "step-00000002 "}) {
+    std::ofstream(run + "/latest", std::ios::binary) << text;
+    const std::string message =
+        test::usage_error_of([&] { static_cast<void>(find_checkpoint(run)); });
+    EXPECT_EQ(message.find("is no name of a checkpoint, step-N") == std::string::npos,
+              text == "step-00000002 ")
+        << text;
+  }
+  std::ofstream(run + "/latest", std::ios::binary) << "step-00000077";
+  EXPECT_NE(test::usage_error_of([&] { static_cast<void>(find_checkpoint(run)); }).find("missing"),
+            std::string::npos);
   // Without `latest`, the highest.
   fs::remove(run + "/latest");
   EXPECT_EQ(read_state(find_checkpoint(run)).step, 5);

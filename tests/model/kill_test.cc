@@ -19,13 +19,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using test::ScratchDirectory;
 
-TrainOptions options_of(const ScratchDirectory& directory) {
+TrainOptions options_of(const ScratchDirectory& directory, bool async_save) {
   TrainOptions options;
   options.model = test::write_model(directory, {.layers = 2, .heads = 2, .channels = 16});
   options.data = test::write_text_data(directory);
   options.batch = 2;
   options.steps = 1'000'000;
   options.threads = 1;
+  options.async_save = async_save;
   return options;
 }
 
@@ -71,9 +72,11 @@ bool run_and_kill(const TrainOptions& options, const std::string& run, int saves
   return saves == 0 && WIFSIGNALED(status);
 }
 
-TEST(Checkpoint, ARunKilledAtAnyMomentResumesFromACompleteOne) {
+class Kill : public testing::TestWithParam<bool> {};
+
+TEST_P(Kill, ARunKilledAtAnyMomentResumesFromACompleteCheckpoint) {
   const ScratchDirectory directory;
-  const TrainOptions options = options_of(directory);
+  const TrainOptions options = options_of(directory, GetParam());
   const std::string run = directory.path("run");
   const Philox random(17, 1);
   std::int64_t step = 0;
@@ -90,6 +93,10 @@ TEST(Checkpoint, ARunKilledAtAnyMomentResumesFromACompleteOne) {
     });
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Checkpoint, Kill, testing::Bool(), [](const auto& async_save) {
+  return async_save.param ? "WrittenBesideTheTraining" : "WrittenBetweenSteps";
+});
 
 }  // namespace
 }  // namespace sinew::model

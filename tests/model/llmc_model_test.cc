@@ -85,6 +85,28 @@ TEST(LlmcModel, WhatIsReadIsWrittenAgainToTheLastByte) {
   }
 }
 
+// Rows of the token table past the vocabulary are padding: whatever they hold, no logit, loss,
+// gradient or written file sees it.
+TEST(LlmcModel, PaddingOfTheVocabularyIsNeverRead) {
+  const test::ScratchDirectory directory;
+  std::string bytes = test::read_file(path_of(kKinds[0]));
+  const float poison = std::nanf("");
+  for (std::size_t i = 53 * 16; i < 128 * 16; ++i)
+    std::memcpy(bytes.data() + 1024 + i * sizeof poison, &poison, sizeof poison);
+  TrainOptions options;
+  options.batch = 4;
+  options.threads = 1;
+  options.tp = 2;
+  LayoutRun runs[2];
+  std::size_t which = 0;
+  for (const std::string& path : {path_of(kKinds[0]), directory.write("poisoned.bin", bytes)}) {
+    options.model = options.init = path;
+    runs[which++] = test::run_on_threads(options, 2, 2);
+  }
+  EXPECT_TRUE(std::isfinite(runs[1].losses.back()));
+  EXPECT_TRUE(compare_runs(runs[0], runs[1]).bits_equal);
+}
+
 TEST(LlmcModel, DamageIsSaidInOneLine) {
   const test::ScratchDirectory directory;
   const std::string good = test::read_file(path_of(kKinds[0]));

@@ -43,6 +43,61 @@ TEST(MixedPrecision, MastersKeepUpdatesThatAreBelowHalfAUnitOfTheWeights) {
   });
 }
 
+// Without masters they are rounded by chance instead, and move on average.
+TEST(MixedPrecision, StochasticRoundingMovesWeightsWithoutMasters) {
+  const test::ScratchDirectory directory;
+  TrainOptions options = base_options(directory);
+  options.rounding = "stochastic";
+  options.lr = options.min_lr = 1e-4;  // a fortieth of the unit above 1, 1/80 of that below
+  options.weight_decay = 0;
+  test::run_ranks(1, [&](comm::Communicator& ranks) {
+    const auto trainer = Trainer::create(make_plan(options, 1), ranks);
+    const auto mean = [&] {
+      double sum = 0;
+      int moved = 0;
+      for (const auto& [name, tensor] : trainer->gather_weights()) {
+        if (name.find("ln_") == std::string::npos || !name.ends_with("weight")) continue;
+        for (const double value : tensor) {
+          EXPECT_EQ(value, static_cast<double>(to_float(to_bf16(static_cast<float>(value)))));
+          sum += std::abs(value - 1);
+          moved += value != 1 ? 1 : 0;
+        }
+      }
+      return std::pair(sum / (5 * 32), moved);
+    };
+    EXPECT_EQ(mean().second, 0);
+    for (int i = 0; i < 10; ++i) static_cast<void>(trainer->step());
+    const auto [distance, moved] = mean();
+    // Some drew the neighbour, most did not; ten steps of at most 1e-4 are their mean.
+    EXPECT_GT(moved, 10);
+    EXPECT_LT(moved, 100);
+    EXPECT_GT(distance, 1e-4);
+    EXPECT_LT(distance, 2e-3);
+  });
+}
+
+// The draw of an element depends on the seed, the step and its place in the logical tensor: not on
+// which ranks hold it, and not on the element's neighbours. Microbatches of one sequence and two
+// data ranks give every ZeRO stage the same sums.
+TEST(MixedPrecision, StochasticRoundingIsTheSameHoweverWeightsAreCut) {
+  const test::ScratchDirectory directory;
+  TrainOptions options = base_options(directory);
+  options.rounding = "stochastic";
+  options.clip = 0;  // the norm's own last bits depend on the cut
+  options.lr = 1e-3;
+  options.dp = 2;
+  options.microbatches = 1;
+  LayoutRun first;
+  for (int zero = 0; zero <= 3; ++zero) {
+    options.zero = zero;
+    const LayoutRun run = test::run_on_threads(options, 2, 3);
+    if (zero == 0) first = run;
+    EXPECT_EQ(run.weights, first.weights) << zero;
+  }
+  options.seed += 1;
+  EXPECT_NE(test::run_on_threads(options, 2, 3).weights, first.weights);
+}
+
 // From the same weights (masters are those of an f32 run) the first step's loss and gradients are
 // those of f32 up to the roundings that layout_bound() counts; and it learns as f32 does.
 TEST(MixedPrecision, StepsAreThoseOfF32UpToRounding) {

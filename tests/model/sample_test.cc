@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "model/checkpoint.h"
 #include "model/decoder.h"
 #include "model/initialize.h"
 #include "tests/model/support.h"
@@ -36,6 +37,35 @@ TEST(Decoder, LogitsOfEveryPositionEqualTheForwardPass) {
     EXPECT_EQ(decoder.length(), 9);
     decoder.clear();
   }
+}
+
+// The file of moments is not opened: damage in it changes no sample. Damage in the weights is said.
+TEST(Sample, NeedsWeightsAndStateAlone) {
+  const ScratchDirectory directory;
+  TrainOptions train;
+  train.model = "byte-tiny";
+  train.data = test::write_text_data(directory);
+  train.threads = 1;
+  const std::string run = directory.path("run");
+  test::run_ranks(1, [&](comm::Communicator& ranks) {
+    Trainer::create(make_plan(train, 1), ranks)->save(run);
+  });
+  const auto tokens = [&] {
+    std::vector<std::int32_t> sampled;
+    sample({.checkpoint = run, .prompt = {65}, .tokens = 8}, {},
+           [&](std::int32_t token) { sampled.push_back(token); });
+    return sampled;
+  };
+  const std::vector<std::int32_t> before = tokens();
+  EXPECT_EQ(before.size(), 8U);
+  const CheckpointPaths paths = find_checkpoint(run);
+  std::ofstream(paths.optimizer, std::ios::binary) << "nothing";
+  EXPECT_EQ(tokens(), before);
+  std::string damaged = test::read_file(paths.model);
+  damaged[damaged.size() - 5] ^= 2;
+  std::ofstream(paths.model, std::ios::binary) << damaged;
+  EXPECT_NE(test::usage_error_of([&] { static_cast<void>(tokens()); }).find("fingerprint"),
+            std::string::npos);
 }
 
 TEST(Pick, TemperatureZeroAndTopOneTakeTheFirstLargest) {

@@ -1,0 +1,107 @@
+// A step that is not finite changes nothing and says which rank and tensor, in every kind of
+// layout; the steps after it go on.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "model/checkpoint.h"
+#include "model/layouts.h"
+#include "model/safetensors.h"
+#include "tests/model/support.h"
+
+namespace sinew::model {
+namespace {
+
+using test::ScratchDirectory;
+
+constexpr std::int32_t kPoisoned = 7;  // the token whose row is not finite
+
+// An untied model whose row of token kPoisoned is infinite: only sequences with it see that.
+std::string write_poisoned(const ScratchDirectory& directory, const Config& config) {
+  std::vector<NamedTensor> tensors;
+  std::string data;
+  for (const Parameter& p : whole_parameters(config)) {
+    tensors.push_back({p.name, {.dtype = DType::kF32, .shape = p.shape}});
+    for (std::int64_t i = 0; i < p.slice.logical_count(); ++i) {
+      float value = p.shape.size() < 2 ? 1.0F : static_cast<float>(i % 13 - 6) * 0.01F;
+      if (p.name == "wte.weight" && i / config.channels == kPoisoned)
+        value = std::numeric_limits<float>::infinity();
+      data.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+  }
+  return directory.write("poisoned.safetensors", make_safetensors_header(tensors, {}) + data);
+}
+
+// Comparable although some are not numbers.
+std::map<std::string, std::vector<std::uint64_t>> bits_of(const Trainer::Tensors& tensors) {
+  std::map<std::string, std::vector<std::uint64_t>> bits;
+  for (const auto& [name, values] : tensors) {
+    for (const double value : values) bits[name].push_back(std::bit_cast<std::uint64_t>(value));
+  }
+  return bits;
+}
+
+TEST(NotFinite, TheStepIsSkippedWholeAndNamesRankAndTensorAndTheNextGoesOn) {
+  const ScratchDirectory directory;
+  TrainOptions base;
+  base.model = directory.write(
+      "model.json",
+      R"({"layers": 2, "heads": 2, "channels": 16, "vocabulary": 53, "max_time": 8, "tied": false})");
+  base.init = write_poisoned(directory, load_config(base.model));
+  base.batch = 8;
+  base.microbatches = 2;
+  base.threads = 1;
+  struct Split {
+    int tp, pp, dp, zero;
+    int shard = 0;
+    const char* dtype = "f32";
+  };
+  for (const Split& split :
+       {Split{1, 1, 1, 0}, Split{1, 1, 2, 0}, Split{1, 1, 2, 1}, Split{1, 1, 2, 2},
+        Split{1, 1, 2, 3}, Split{1, 1, 4, 2, 2}, Split{1, 1, 4, 3, 2, "bf16"}, Split{1, 2, 2, 1},
+        Split{2, 1, 2, 3}, Split{2, 2, 1, 0}}) {
+    TrainOptions options = base;
+    options.tp = split.tp;
+    options.pp = split.pp;
+    options.dp = split.dp;
+    options.zero = split.zero;
+    options.shard = split.shard;
+    options.dtype = split.dtype;
+    const int world = split.tp * split.pp * split.dp;
+    test::run_ranks(world, [&](comm::Communicator& ranks) {
+      const TrainPlan plan = make_plan(options, world);
+      const auto trainer = Trainer::create(plan, ranks);
+      Batch good = make_batch(plan, 3);
+      for (std::int32_t& token : good.tokens) token = token == kPoisoned ? 8 : token;
+      Batch bad = good;
+      bad.tokens.back() = kPoisoned;  // in the last replica's last sequence
+      const auto step = [&](const Batch& batch) {
+        return trainer->step_on(batch.tokens.data(), batch.targets.data());
+      };
+      EXPECT_FALSE(step(good).skipped);  // so that moments are not zero
+      const auto before = bits_of(trainer->gather_weights());
+      const StepMetrics skipped = step(bad);
+      EXPECT_TRUE(skipped.skipped) << name_of(options);
+      // Its gradients all pass through the first stage of the last replica.
+      const int culprit = plan.grid.rank_of({0, 0, 0, split.dp - 1});
+      EXPECT_EQ(skipped.note, "step skipped: the gradient of wte.weight is not finite (rank " +
+                                  std::to_string(culprit) + ")")
+          << name_of(options);
+      EXPECT_EQ(bits_of(trainer->gather_weights()), before) << name_of(options);
+      const StepMetrics next = step(good);
+      EXPECT_FALSE(next.skipped) << name_of(options);
+      EXPECT_TRUE(std::isfinite(next.loss));
+      EXPECT_NE(bits_of(trainer->gather_weights()), before);
+      const std::string saved = directory.path("saved");
+      trainer->save(saved);
+      const TrainingState state = read_state(find_checkpoint(saved));
+      EXPECT_EQ(state.step, 3);
+      EXPECT_EQ(state.optimizer_steps, 2);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace sinew::model
