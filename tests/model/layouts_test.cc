@@ -78,9 +78,9 @@ TEST(Layouts, ThoseThatDifferOnlyInThePipelineAgreeBitForBit) {
   };
   for (const Split split :
        {Split{1, 3, 1, 6}, Split{2, 1, 0, 8}, Split{2, 2, 1, 8}, Split{1, 2, 2, 6},
-        Split{1, 2, 3, 6}, Split{1, 2, 2, 4, "bf16"}, Split{1, 4, 1, 8, "f32", 2},
-        Split{1, 4, 2, 8, "bf16", 2}, Split{1, 4, 3, 8, "f32", 2},
-        Split{1, 2, 2, 4, "bf16", 0, "stochastic"}, Split{2, 1, 0, 4, "bf16", 0, "stochastic"}}) {
+        Split{1, 2, 3, 6}, Split{1, 2, 2, 4, "bf16"}, Split{1, 4, 2, 8, "bf16", 2},
+        Split{1, 4, 3, 8, "f32", 2}, Split{1, 2, 2, 4, "bf16", 0, "stochastic"},
+        Split{2, 1, 0, 4, "bf16", 0, "stochastic"}}) {
     TrainOptions options = base_options(directory, split.dtype);
     options.tp = split.tp;
     options.dp = split.dp;
@@ -133,13 +133,13 @@ TEST(Layouts, ZeroOverGroupsOfAnySizeTrainsTheModelOfOneRank) {
   base.seq = 6;
   base.batch = 24;
   base.microbatches = 1;
-  const LayoutRun reference = run_on_threads(base, 1, 2);
+  const LayoutRun reference = run_on_threads(base, 1, 1);
   struct Ranks {
     int dp;
     int cp;
     int tp;
   };
-  for (const Ranks ranks : {Ranks{4, 1, 1}, Ranks{6, 1, 1}, Ranks{2, 3, 1}, Ranks{2, 2, 2}}) {
+  for (const Ranks ranks : {Ranks{4, 1, 1}, Ranks{2, 3, 1}, Ranks{2, 2, 2}}) {
     const int data = ranks.dp * ranks.cp;
     for (int zero = 1; zero <= 3; ++zero) {
       TrainOptions options = base;
@@ -153,7 +153,7 @@ TEST(Layouts, ZeroOverGroupsOfAnySizeTrainsTheModelOfOneRank) {
       for (int shard = 0; shard <= data; ++shard) {
         if (shard > 0 && data % shard != 0) continue;
         options.shard = shard;
-        const LayoutRun run = run_on_threads(options, data * ranks.tp, 2);
+        const LayoutRun run = run_on_threads(options, data * ranks.tp, 1);
         const LayoutError error = compare_runs(reference, run);
         EXPECT_LE(error.largest(), layout_bound("f64"))
             << name_of(options) << ", worst " << error.worst_tensor;

@@ -48,7 +48,8 @@ TEST(NotFinite, TheStepIsSkippedWholeAndNamesRankAndTensorAndTheNextGoesOn) {
   TrainOptions base;
   base.model = directory.write(
       "model.json",
-      R"({"layers": 2, "heads": 2, "channels": 16, "vocabulary": 53, "max_time": 8, "tied": false})");
+      R"({"layers": 2, "heads": 2, "channels": 16, "vocabulary": 53, "max_time": 8,
+          "tied": false})");
   base.init = write_poisoned(directory, load_config(base.model));
   base.batch = 8;
   base.microbatches = 2;
