@@ -32,9 +32,9 @@ sched::Cost lower_bound(sched::Collective op, int world) {
 
 double bound_s(sched::Collective op, int world, double bytes, const LinkModel& links) {
   const sched::Cost cost = lower_bound(op, world);
-  return std::max({cost.rounds * links.least_alpha_s(),
-                   cost.bytes * bytes * links.least_beta_s_per_byte(),
-                   cost.reduced * bytes * links.gamma_s_per_byte});
+  const double rounds = links.least.one_port ? cost.rounds : std::min(cost.rounds, 1.0);
+  return std::max({rounds * links.least.alpha_s, cost.bytes * bytes * links.least.beta_s_per_byte,
+                   cost.reduced * bytes * links.least.gamma_s_per_byte});
 }
 
 double predicted_s(const sched::Cost& cost, double bytes, const LinkModel& links) {

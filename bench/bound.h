@@ -14,8 +14,8 @@ namespace sinew::bench {
 // once.
 [[nodiscard]] sched::Cost lower_bound(sched::Collective op, int world);
 
-// The largest of the three terms: with full overlap of latency, transfer and arithmetic, time is at
-// least this.
+// The largest of the three terms, with the fastest links seen: with full overlap of latency,
+// transfer and arithmetic, time is at least this.
 [[nodiscard]] double bound_s(sched::Collective op, int world, double bytes, const LinkModel& links);
 
 // The closed form: its rounds, each of a message of the average size, and its reductions, without

@@ -262,7 +262,7 @@ class Bench {
                       options_.inplace ? ", in place" : ""));
     print(fmt::format("links as measured: latency {}, bandwidth up to {} GB/s, reduction {} GB/s\n",
                       format_seconds(links_.alpha_s()),
-                      three_digits(1e-9 / links_.least_beta_s_per_byte()),
+                      three_digits(1e-9 / links_.least.beta_s_per_byte),
                       three_digits(1e-9 / links_.gamma_s_per_byte)));
     if (memory_rate_ > 0) {
       print(

@@ -55,7 +55,7 @@ bench::LinkModel links_of(const Options& options) {
 sched::Topology topology_of(const Options& options) {
   if (!options.topology.empty()) return read_topology("--topology", options.topology);
   const bench::LinkModel links = links_of(options);
-  return sched::homogeneous(options.world, {links.alpha_s(), links.least_beta_s_per_byte()},
+  return sched::homogeneous(options.world, {links.alpha_s(), links.least.beta_s_per_byte},
                             links.gamma_s_per_byte);
 }
 

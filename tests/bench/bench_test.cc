@@ -104,7 +104,7 @@ TEST(Repeat, QuantilesAreSamples) {
 TEST(LinkModel, UniformLinksGiveTheClosedFormsThreeTerms) {
   const LinkModel links = LinkModel::uniform(2e-6, 1e-10, 3e-11);
   EXPECT_DOUBLE_EQ(links.alpha_s(), 2e-6);
-  EXPECT_NEAR(links.least_beta_s_per_byte(), 1e-10, 1e-16);
+  EXPECT_NEAR(links.least.beta_s_per_byte, 1e-10, 1e-16);
   for (const double bytes : {0.0, 8.0, 1e3, 1e6, 1e9}) {
     const sched::Cost cost = {.rounds = 6, .bytes = 1.5, .reduced = 0.75};
     const double sum = 6 * 2e-6 + 1.5 * bytes * 1e-10 + 0.75 * bytes * 3e-11;
@@ -113,14 +113,12 @@ TEST(LinkModel, UniformLinksGiveTheClosedFormsThreeTerms) {
 }
 
 TEST(LinkModel, MessagesAreInterpolatedBetweenMeasuredSizes) {
-  const LinkModel links = {{{8, 1.0, 0.5}, {100, 2.0, 1.5}, {200, 5.0, 4.0}}, 0};
+  const LinkModel links = {{{8, 1.0}, {100, 2.0}, {200, 5.0}}, 0};
   EXPECT_EQ(links.message_s(0), 1.0);
   EXPECT_EQ(links.message_s(8), 1.0);
   EXPECT_EQ(links.message_s(54), 1.5);
   EXPECT_EQ(links.message_s(150), 3.5);
   EXPECT_EQ(links.message_s(300), 8.0);
-  EXPECT_EQ(links.least_alpha_s(), 0.5);
-  EXPECT_EQ(links.least_beta_s_per_byte(), 0.015);
 }
 
 TEST(Bound, IsAtMostTheClosedFormOfEveryAlgorithm) {
