@@ -148,6 +148,10 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
 
 void Communicator::attach(std::unique_ptr<DeviceDoor> door) { device_ = std::move(door); }
 
+void Communicator::check_device() {
+  if (device_ != nullptr) device_->check();
+}
+
 void Communicator::detach_device() {
   if (device_ != nullptr) device_->close();
   device_.reset();

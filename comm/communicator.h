@@ -260,6 +260,9 @@ class Communicator {
   // included: they are queued on the device, and their requests are done at once. Point to point
   // and symmetric memory stay with the host.
   void attach(std::unique_ptr<DeviceDoor> door);
+  // Waits for the device. Throws comm::Error when a call through the door failed: a peer is late
+  // or dead.
+  void check_device();
   // Collective: closes the door.
   void detach_device();
 

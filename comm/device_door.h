@@ -20,6 +20,8 @@ class DeviceDoor {
   // in another way than by the device. Returns the bytes this rank sends. algorithm: a row's name,
   // or auto.
   virtual std::int64_t run(const Ask& ask, std::string_view algorithm) = 0;
+  // Waits for the device. Throws comm::Error when a call through this door failed.
+  virtual void check() = 0;
   // Collective: no peer needs this rank's memory any more. A door that is not closed must outlive
   // its peers' kernels.
   virtual void close() = 0;

@@ -91,6 +91,7 @@ void MetricsFile::write_summary(const TrainPlan& plan, const Summary& summary) {
         {"batch", o.batch},
         {"seq", o.seq}}},
       {"dtype", o.dtype},
+      {"device", summary.device},
       {"dropout", o.dropout},
       {"loss", number(summary.loss)},
       {"step_ms_median", summary.step_ms_median},

@@ -66,6 +66,24 @@ Parallel::Parallel(comm::Communicator& world, const sched::Grid& grid, PipelineE
   }
 }
 
+void Parallel::open_doors(const OpenDoor& open) {
+  for (comm::Communicator* group : device_groups()) {
+    if (group != nullptr) group->attach(open(*group));
+  }
+}
+
+void Parallel::check_doors() {
+  for (comm::Communicator* group : device_groups()) {
+    if (group != nullptr) group->check_device();
+  }
+}
+
+void Parallel::close_doors() {
+  for (comm::Communicator* group : device_groups()) {
+    if (group != nullptr) group->detach_device();
+  }
+}
+
 void reduce_over(comm::Communicator* group, void* data, std::int64_t count, DType dtype,
                  ReduceOp op) {
   if (group == nullptr) return;

@@ -9,12 +9,15 @@
 // Threads: one rank, one thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <type_traits>
 
 #include "comm/communicator.h"
+#include "comm/device_door.h"
 #include "sched/plan/grid.h"
 
 namespace sinew::model {
@@ -66,10 +69,24 @@ class Parallel {
   [[nodiscard]] comm::Communicator* copies() const { return copies_.get(); }
   // The first and the last stage's ranks where they are two: they share the tied token table.
   [[nodiscard]] comm::Communicator* tie() const { return tie_.get(); }
+
+  // Collective. From now on collectives of the groups that move activations and gradients reach
+  // device memory; the pipeline's messages and the world's sums stay with the host.
+  using OpenDoor = std::function<std::unique_ptr<comm::DeviceDoor>(comm::Communicator&)>;
+  void open_doors(const OpenDoor& open);
+  // Waits for the device. Throws comm::Error when a collective on it failed.
+  void check_doors();
+  // Collective: needed before the device's memory goes.
+  void close_doors();
+
   [[nodiscard]] bool first_stage() const { return coordinates_.pp == ends_.first; }
   [[nodiscard]] bool last_stage() const { return coordinates_.pp == ends_.last; }
 
  private:
+  [[nodiscard]] std::array<comm::Communicator*, 6> device_groups() const {
+    return {tensor(), data(), shard_.get(), shard_groups(), copies(), tie()};
+  }
+
   comm::Communicator& world_;
   sched::Grid grid_;
   PipelineEnds ends_;

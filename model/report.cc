@@ -35,31 +35,55 @@ void begin_at_zero(sched::Timeline& timeline) {
   }
 }
 
-// Operations per second of one rank while all ranks compute: the peak that utilisation is measured
-// against.
+// Operations per second of a product of square matrices, the best of `times`.
 template <typename T>
-double measured_peak(Parallel& parallel, kernels::Threads threads) {
-  constexpr std::int64_t kSize = 384;
+double gemm_rate(std::int64_t size, int times, kernels::Threads threads) {
   Arena arena("peak", threads.accelerator);
-  T* a = arena.allocate<T>(kSize * kSize);
-  T* b = arena.allocate<T>(kSize * kSize);
-  T* c = arena.allocate<T>(kSize * kSize);
-  std::fill_n(a, kSize * kSize, kernels::narrow<T>(1));
-  std::fill_n(b, kSize * kSize, kernels::narrow<T>(1));
+  T* a = arena.allocate<T>(size * size);
+  T* b = arena.allocate<T>(size * size);
+  T* c = arena.allocate<T>(size * size);
+  std::fill_n(a, size * size, kernels::narrow<T>(1));
+  std::fill_n(b, size * size, kernels::narrow<T>(1));
   const kernels::GemmShape shape{
-      .m = kSize, .n = kSize, .k = kSize, .a_stride = kSize, .b_stride = kSize, .c_stride = kSize};
+      .m = size, .n = size, .k = size, .a_stride = size, .b_stride = size, .c_stride = size};
+  const auto cube = static_cast<double>(size * size * size);
   double best = 0;
-  parallel.world().barrier();
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < times; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     kernels::gemm<T, T>({.shape = shape, .a = a, .b = b, .c = c}, threads);
     kernels::synchronize(threads);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    best = std::max(best, 2.0 * kSize * kSize * kSize / seconds);
+    best = std::max(best, 2 * cube / seconds);
   }
-  parallel.world().barrier();
   return best;
+}
+
+// Large enough for the peak rate: on a processor; on a device, which may be any, large enough to
+// take a millisecond, at most what the fastest need.
+template <typename T>
+std::int64_t peak_size(kernels::Threads threads) {
+  constexpr std::int64_t kProcessorSize = 384;
+  constexpr std::int64_t kDeviceSizeMax = 4096;
+  constexpr double kEnough_s = 1e-3;
+  if (threads.accelerator == nullptr) return kProcessorSize;
+  std::int64_t size = 64;
+  for (; size < kDeviceSizeMax; size *= 2) {
+    const auto cube = static_cast<double>(size * size * size);
+    if (2 * cube / gemm_rate<T>(size, 2, threads) > kEnough_s) break;
+  }
+  return size;
+}
+
+// Operations per second of one rank while all ranks compute: the peak that utilisation is measured
+// against.
+template <typename T>
+double measured_peak(Parallel& parallel, kernels::Threads threads) {
+  const std::int64_t size = peak_size<T>(threads);
+  parallel.world().barrier();
+  const double rate = gemm_rate<T>(size, 4, threads);
+  parallel.world().barrier();
+  return rate;
 }
 
 class Rows {

@@ -7,10 +7,12 @@
 #include <cmath>
 
 #include "comm/wait.h"
+#include "kernels/elementwise.h"
 #include "model/agree.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_writer.h"
 #include "model/data.h"
+#include "model/device.h"
 #include "model/gather.h"
 #include "model/initialize.h"
 #include "model/metrics_file.h"
@@ -30,14 +32,15 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kTiedCheckSteps = 64;
 
 // Usable cores (affinity, quota) over the ranks of the run, all of which are on this host.
-kernels::Threads choose_threads(int wanted, int world, std::unique_ptr<kernels::ThreadPool>& pool) {
+kernels::Threads choose_threads(int wanted, int world, std::unique_ptr<kernels::ThreadPool>& pool,
+                                kernels::Accelerator* accelerator) {
   int count = wanted;
   if (count == 0) {
     const comm::Cores cores = comm::usable_cores();
     count = std::max(1, comm::count_cores(&cores, 1) / world);
   }
   if (count > 1) pool = std::make_unique<kernels::ThreadPool>(count);
-  return {.count = count, .pool = pool.get()};
+  return {.count = count, .pool = pool.get(), .accelerator = accelerator};
 }
 
 std::vector<std::string> parameter_names(const Config& config) {
@@ -59,13 +62,16 @@ StageParts stage_parts(const TrainPlan& plan, int pipeline_rank) {
 template <typename T>
 class TrainerOf final : public Trainer {
  public:
-  TrainerOf(const TrainPlan& plan, comm::Communicator& world, std::unique_ptr<Tokens> tokens)
+  TrainerOf(const TrainPlan& plan, comm::Communicator& world, std::unique_ptr<Tokens> tokens,
+            const TrainDevice& device)
       : plan_(plan),
-        threads_(choose_threads(plan.options.threads, world.world(), pool_)),
+        device_(device.name),
+        threads_(choose_threads(plan.options.threads, world.world(), pool_, device.accelerator)),
         parallel_(world, plan.grid,
                   {.first = plan.schedule.rank_of(0),
                    .last = plan.schedule.rank_of(plan.schedule.stages() - 1)},
                   key_value_copies(plan.config, plan.options.tp), plan.options.shard),
+        memory_(device.accelerator),
         stage_(
             plan.config, stage_parts(plan, parallel_.coordinates().pp),
             {parallel_.coordinates().tp, plan.options.tp, plan.run.sequence_parallel},
@@ -83,6 +89,10 @@ class TrainerOf final : public Trainer {
         rate_{plan.options.lr, plan.options.min_lr, plan.options.warmup, plan.options.steps},
         tokens_(std::move(tokens)) {
     const TrainOptions& o = plan_.options;
+    if (device.accelerator != nullptr) {
+      CHECK(refuse_on_device(plan_).empty());
+      parallel_.open_doors(device.open_door);
+    }
     if (!o.data.empty()) agree(world, [&] { open_data(); });
     if (!o.resume.empty()) {
       resume(o.resume);
@@ -135,6 +145,8 @@ class TrainerOf final : public Trainer {
   void finish_save() override { writer_.finish(); }
   sched::Timeline timeline() override;
   Summary summary() override;
+
+  void close() override { parallel_.close_doors(); }
 
   Tensors gather_weights() override {
     return gather<T>(plan_.config, stage_, optimizer_, parallel_, Array::kWeights);
@@ -200,11 +212,18 @@ class TrainerOf final : public Trainer {
   // Sum over all replicas of the last stages' losses, in the order of the batch, the same bits on
   // all ranks.
   double sum_losses(const std::vector<double>& losses);
+  // Waits for the device, so that the host may use its memory. Throws when a collective on it
+  // failed.
+  void wait_for_device() {
+    kernels::synchronize(threads_);
+    parallel_.check_doors();
+  }
   void resume(const std::string& directory);
   // Throws Error on every rank unless the two copies of the tied table hold the same bits.
   void check_tied_copies();
 
   TrainPlan plan_;
+  std::string device_;
   std::unique_ptr<kernels::ThreadPool> pool_;
   kernels::Threads threads_;
   Parallel parallel_;
@@ -261,6 +280,7 @@ StepMetrics TrainerOf<T>::run_step(std::vector<std::int32_t> tokens,
   StepMetrics metrics;
   metrics.lr = rate_.at(step_);
   const StepReport report = optimizer_.step(metrics.lr);
+  wait_for_device();
   traffic_.add_counters(parallel_, +1);
   const double total = sum_losses(losses);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -329,6 +349,7 @@ double TrainerOf<T>::validate() {
   const std::vector<Microbatch> list = microbatches(tokens, targets);
   std::vector<double> losses(list.size(), 0.0);
   runner_.evaluate(list, losses);
+  wait_for_device();
   const std::int64_t count = count_targets(targets);
   last_validation_loss_ = sum_losses(losses) / static_cast<double>(count);
   return last_validation_loss_;
@@ -384,6 +405,7 @@ sched::Timeline TrainerOf<T>::timeline() {
 template <typename T>
 Summary TrainerOf<T>::summary() {
   Summary summary;
+  summary.device = device_;
   summary.loss = last_loss_;
   summary.validation_loss = last_validation_loss_;
   std::vector<double> sorted = step_seconds_;
@@ -403,12 +425,14 @@ Summary TrainerOf<T>::summary() {
 }  // namespace
 
 std::unique_ptr<Trainer> Trainer::create(const TrainPlan& plan, comm::Communicator& world,
-                                         std::unique_ptr<Tokens> tokens) {
+                                         std::unique_ptr<Tokens> tokens,
+                                         const TrainDevice* device) {
+  const TrainDevice on = device != nullptr ? *device : TrainDevice{};
   if (plan.options.dtype == "f64")
-    return std::make_unique<TrainerOf<double>>(plan, world, std::move(tokens));
+    return std::make_unique<TrainerOf<double>>(plan, world, std::move(tokens), on);
   if (plan.options.dtype == "bf16")
-    return std::make_unique<TrainerOf<bf16>>(plan, world, std::move(tokens));
-  return std::make_unique<TrainerOf<float>>(plan, world, std::move(tokens));
+    return std::make_unique<TrainerOf<bf16>>(plan, world, std::move(tokens), on);
+  return std::make_unique<TrainerOf<float>>(plan, world, std::move(tokens), on);
 }
 
 Summary run_training(Trainer& trainer, const TrainPlan& plan, comm::Communicator& world,

@@ -104,6 +104,7 @@ struct Compared {
 };
 
 struct Summary {
+  std::string device = "cpu";  // what the run was on
   double loss = 0;
   double validation_loss = -1;  // negative: there is no validation part
   double step_ms_median = 0;
@@ -111,13 +112,17 @@ struct Summary {
   std::vector<Compared> compared;
 };
 
+struct TrainDevice;
+
 class Trainer {
  public:
   // Reads data unless given its tokens, allocates, initialises or loads. `world` must outlive the
-  // trainer.
+  // trainer. device: one that refuse_on_device() has nothing against (device.h); null: the
+  // processor.
   [[nodiscard]] static std::unique_ptr<Trainer> create(const TrainPlan& plan,
                                                        comm::Communicator& world,
-                                                       std::unique_ptr<Tokens> tokens = nullptr);
+                                                       std::unique_ptr<Tokens> tokens = nullptr,
+                                                       const TrainDevice* device = nullptr);
   virtual ~Trainer() = default;
 
   [[nodiscard]] virtual std::int64_t steps_done() const = 0;
@@ -146,6 +151,9 @@ class Trainer {
   // Runs one step on this batch instead of the data's: tokens and targets, [batch, T] of the whole
   // step.
   virtual StepMetrics step_on(const std::int32_t* tokens, const std::int32_t* targets) = 0;
+
+  // The last call, needed of a trainer on a device: no other rank uses this one's memory any more.
+  virtual void close() = 0;
 };
 
 // The loop: steps, evaluation, checkpoints, metrics.jsonl and summary.json under options.out.

@@ -21,6 +21,7 @@
 #include "sched/collective/registry.h"
 #include "sched/verify.h"
 #include "tools/command.h"
+#include "tools/device.h"
 #include "tools/device_coll.h"
 #include "tools/files.h"
 #include "tools/json_lines.h"
@@ -468,19 +469,21 @@ void require_fit(const Options& options, bool on_device) {
 int run_on_device(comm::Communicator& communicator, const Options& options,
                   const Request& request) {
   agree(communicator, [&] { require_rank(options.root, communicator.world()); });
-  return run_device_coll(communicator, {.ops = request.ops,
-                                        .algorithms = request.algorithms,
-                                        .sizes_bytes = request.sizes_bytes,
-                                        .dtypes = request.dtypes,
-                                        .reduces = request.reduces,
-                                        .protocol = options.protocol,
-                                        .json = options.json,
-                                        .channels = options.channels,
-                                        .root = options.root,
-                                        .inplace = options.inplace,
-                                        .check = options.check,
-                                        .budget_s = options.budget_ms * 1e-3,
-                                        .timeout_s = options.timeout_s});
+  return run_device_coll(communicator,
+                         {.ops = request.ops,
+                          .algorithms = request.algorithms,
+                          .sizes_bytes = request.sizes_bytes,
+                          .dtypes = request.dtypes,
+                          .reduces = request.reduces,
+                          .device = options.device == "auto" ? "cuda" : options.device,
+                          .protocol = options.protocol,
+                          .json = options.json,
+                          .channels = options.channels,
+                          .root = options.root,
+                          .inplace = options.inplace,
+                          .check = options.check,
+                          .budget_s = options.budget_ms * 1e-3,
+                          .timeout_s = options.timeout_s});
 }
 
 int run_coll(const Options& options) {
@@ -522,8 +525,9 @@ Run declare_coll(Args& args) {
   args.choice("--copies", o->copies, {"auto", "slots", "pull"},
               "how large messages between ordinary buffers travel");
   args.option("--transport", o->transport, "transport between the ranks");
-  args.choice("--device", o->device, {"cpu", "cuda", "auto"},
-              "whose memory; auto takes a GPU where there is one and says when not");
+  args.choice("--device", o->device, kDeviceNames,
+              "whose memory; auto takes a GPU where there is one and says when not; twin: the "
+              "kernels on the processor");
   args.option("--protocol", o->protocol, "on a device: auto, simple, ll or ll128");
   args.option("--channels", o->channels, "on a device: blocks of the kernel",
               {.min = 1, .max = 64});

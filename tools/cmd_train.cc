@@ -14,6 +14,7 @@
 #include "sched/base/units.h"
 #include "sched/timeline.h"
 #include "tools/command.h"
+#include "tools/device.h"
 #include "tools/launcher.h"
 #include "tools/run_folder.h"
 #include "tools/selection.h"
@@ -29,6 +30,7 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   model::TrainOptions train;
   std::int64_t log_every = 0;
+  std::string device = "cpu";
   std::string transport = "auto";
   std::string selection;
   double timeout_s = 60;
@@ -45,13 +47,15 @@ std::string with_unit(double value, const std::string& unit) {
   return unit.empty() ? number : number + " " + unit;
 }
 
-void print_header(const model::TrainPlan& plan, const comm::Communicator& world) {
+void print_header(const model::TrainPlan& plan, const comm::Communicator& world,
+                  const std::string& device) {
   const model::TrainOptions& o = plan.options;
   const model::Config& config = plan.config;
   fmt::print("model {}: {}, {} layers, {} heads{}, {} channels, vocabulary {}, {} parameters, {}\n",
              config.name, config.is_llama() ? "Llama" : "GPT-2", config.layers, config.heads,
              config.is_llama() ? fmt::format(" on {}", config.key_value_heads()) : "",
              config.channels, config.vocabulary, config.parameters(), o.dtype);
+  fmt::print("device: {}\n", device);
   fmt::print("{} ranks over {}: tp {}{} x cp {}{} x pp {} x dp {}, order {}, zero {}{}\n",
              world.world(), world.transport_name(), o.tp,
              plan.run.sequence_parallel ? " with sequence parallelism" : "", o.cp,
@@ -116,10 +120,11 @@ void print_summary(const model::Summary& summary) {
     fmt::print("\nvalidation loss {:.4f} nats per token", summary.validation_loss);
   fmt::print("\nmedian step {:.0f} ms, {:.0f} tokens/s\n\n", summary.step_ms_median,
              summary.tokens_per_s);
-  const Table table({{"predicted beside measured (rank 0)", 58, true},
-                     {"predicted", 16},
-                     {"measured", 16},
-                     {"error", 7}});
+  const Table table(
+      {{fmt::format("predicted beside measured (rank 0, {})", summary.device), 58, true},
+       {"predicted", 16},
+       {"measured", 16},
+       {"error", 7}});
   fmt::print("{}", table.header());
   for (const model::Compared& row : summary.compared) {
     const std::string error =
@@ -128,6 +133,11 @@ void print_summary(const model::Summary& summary) {
     fmt::print("{}", table.row({row.name, with_unit(row.predicted, row.unit),
                                 with_unit(row.measured, row.unit), error}));
   }
+}
+
+std::string describe_device(const std::string& name) {
+  const std::string notice = twin_notice();
+  return notice.empty() ? name : notice;
 }
 
 // One process that should have been several.
@@ -141,6 +151,20 @@ void check_launched(const model::TrainOptions& o) {
   }
 }
 
+// Whether the plan runs on a device. What a device cannot train is refused where one was named and
+// sends `auto` to the processor.
+bool plan_takes_device(const Options& options, const model::TrainPlan& plan, bool speaks) {
+  if (!wants_device(options.device, speaks)) return false;
+  const std::string refusal = model::refuse_on_device(plan);
+  if (options.device == "auto") {
+    if (!refusal.empty() && speaks) fmt::print("device: cpu, since {}\n", refusal);
+    return refusal.empty();
+  }
+  if (!refusal.empty()) throw UsageError(refusal);
+  require_device(options.device);
+  return true;
+}
+
 int run_train(const Options& options) {
   check_launched(options.train);
   use_selection(options.selection);
@@ -150,10 +174,15 @@ int run_train(const Options& options) {
   model::TrainPlan plan;
   std::optional<RunFolder> folder;
   std::unique_ptr<model::Tokens> tokens;
+  std::unique_ptr<OpenDevice> device;
   agree(*world, [&] {
     if (options.train.data.empty())
       throw UsageError("--data is missing: name a text file, a .jsonl or a .bin file of tokens");
     plan = model::make_plan(options.train, world->world());
+    if (plan_takes_device(options, plan, first_rank)) {
+      select_device(world->rank());
+      device = std::make_unique<OpenDevice>(options.timeout_s);
+    }
     // What the trainer will train on, looked at by every rank before the first collective work.
     tokens = std::make_unique<model::Tokens>(
         plan.options.data, model::DataReading{plan.options.data_format, plan.options.tokenizer});
@@ -165,8 +194,9 @@ int run_train(const Options& options) {
     }
   });
   const std::unique_ptr<model::Trainer> trainer =
-      model::Trainer::create(plan, *world, std::move(tokens));
-  if (first_rank) print_header(plan, *world);
+      model::Trainer::create(plan, *world, std::move(tokens), device ? &device->train() : nullptr);
+  if (first_rank)
+    print_header(plan, *world, device == nullptr ? "cpu" : describe_device(device->train().name));
 
   if (first_rank && trainer->steps_done() >= plan.options.steps && plan.options.steps > 0) {
     fmt::print("nothing to train: the checkpoint is at step {} and --steps is {}\n",
@@ -182,6 +212,7 @@ int run_train(const Options& options) {
     if (plan.options.pp > 1) fmt::print("\n{}", sched::draw_text(timeline));
     print_summary(summary);
   }
+  trainer->close();
   if (progress.skipped_last()) {
     throw Error("the last step was skipped since it was not finite: a lower --lr or --clip helps");
   }
@@ -195,6 +226,9 @@ Run declare_train(Args& args) {
   bind_train_options(args, o->train);
   args.option("--log-every", o->log_every,
               "steps between lines of progress; 0: twenty lines in all", {.min = 0});
+  args.choice("--device", o->device, kDeviceNames,
+              "where it is trained; auto takes a GPU where there is one and says when not; twin: "
+              "the GPU kernels on the processor");
   args.option("--transport", o->transport, "transport between the ranks");
   args.option("--selection", o->selection, "file of `sinew tune` that auto reads first");
   args.option("--timeout", o->timeout_s, "seconds a rank waits for another",

@@ -15,6 +15,7 @@
 #include "kernels/device/runtime.h"
 #include "sched/base/units.h"
 #include "sched/collective/registry.h"
+#include "tools/device.h"
 #include "tools/json_lines.h"
 #include "tools/session.h"
 #include "tools/table.h"
@@ -128,7 +129,7 @@ class DeviceBench {
                 {"alg GB/s", 8},
                 {"bus GB/s", 8},
                 {"wrong", 5}}),
-        resident_(bootstrap, resident_options(options)) {}
+        resident_(bootstrap, options_of(options)) {}
 
   std::int64_t run() {
     introduce();
@@ -142,13 +143,10 @@ class DeviceBench {
   }
 
  private:
-  static comm::ResidentOptions resident_options(const DeviceCollOptions& options) {
-    // On the twin every thread of a launch costs a microsecond: few show the same.
-    const bool twin = device::properties().twin;
-    const int channels = twin ? 2 : 8;
-    return {.channels = options.channels > 0 ? options.channels : channels,
-            .threads = twin ? 64U : 512U,
-            .timeout_s = options.timeout_s};
+  static comm::ResidentOptions options_of(const DeviceCollOptions& options) {
+    comm::ResidentOptions resident = resident_options(options.timeout_s);
+    if (options.channels > 0) resident.channels = options.channels;
+    return resident;
   }
   void print(const std::string& text) const {
     if (communicator_.rank() != 0) return;
@@ -157,11 +155,7 @@ class DeviceBench {
   }
 
   void introduce() const {
-    if (twin_) {
-      print(
-          "device: the host twin stands in for a GPU: kernels run on the processor; times are the "
-          "twin's and say nothing of a GPU\n");
-    }
+    if (twin_) print(fmt::format("device: {}\n", twin_notice()));
     print(fmt::format("transport {}: {}\n", comm::kCudaIpcName, resident_.transport().describe()));
   }
 
@@ -303,20 +297,11 @@ class DeviceBench {
 
 }  // namespace
 
-bool wants_device(const std::string& name, bool speaks) {
-  if (name != "auto") return name == "cuda";
-  std::string missing = device::unavailable();
-  if (missing.empty() && device::properties().twin)
-    missing = "this build has the host twin in place of CUDA (cmake --preset cuda)";
-  if (!missing.empty() && speaks) fmt::print("device: cpu, since {}\n", missing);
-  return missing.empty();
-}
-
 int run_device_coll(comm::Communicator& communicator, const DeviceCollOptions& options) {
   const std::unique_ptr<comm::Bootstrap> bootstrap = comm::mpi_bootstrap(options.timeout_s);
   agree(communicator, [&] {
-    if (const std::string missing = device::unavailable(); !missing.empty()) throw Error(missing);
-    device::select(communicator.rank() % device::count());
+    require_device(options.device);
+    select_device(communicator.rank());
     if (options.protocol != "auto") static_cast<void>(comm::parse_protocol(options.protocol));
     for (const Collective op : options.ops) {
       for (const std::string& name : options.algorithms) {

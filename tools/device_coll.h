@@ -1,8 +1,8 @@
 // DeviceColl: `sinew coll --device cuda`: measures collectives on device memory over the transport
 // cuda_ipc and checks their results.
 //
-// Where the host twin stands in for a GPU the output says so first, and no bandwidth is given: the
-// twin executes the kernels' text, not their speed.
+// On the host twin the output says so first, and no bandwidth is given: the twin executes the
+// kernels' text, not their speed.
 //
 // Threads: one. Collective.
 #pragma once
@@ -21,6 +21,7 @@ struct DeviceCollOptions {
   std::vector<std::int64_t> sizes_bytes;
   std::vector<DType> dtypes;
   std::vector<ReduceOp> reduces;
+  std::string device = "cuda";  // device.h
   std::string protocol = "auto";
   std::string json;
   int channels = 0;  // blocks of the kernel; 0: what suits the device
@@ -30,9 +31,6 @@ struct DeviceCollOptions {
   double budget_s = 0.1;
   double timeout_s = 60;
 };
-
-// Whether --device `name` (cpu, cuda, auto) means device memory; `auto` says why it does not.
-[[nodiscard]] bool wants_device(const std::string& name, bool speaks);
 
 // Throws UsageError and Error; returns the exit code.
 int run_device_coll(comm::Communicator& communicator, const DeviceCollOptions& options);

@@ -47,6 +47,8 @@ class ResidentDoor final : public DeviceDoor {
     return resident_.sent_bytes(*choice.row, ask.root, work);
   }
 
+  void check() override { resident_.check(stream_); }
+
   void close() override {
     resident_.check(stream_);
     resident_.close(bootstrap_);

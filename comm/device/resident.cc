@@ -68,9 +68,14 @@ Resident::Resident(Bootstrap& bootstrap, const ResidentOptions& options)
 void Resident::close(Bootstrap& bootstrap) { memory_.close(bootstrap); }
 
 bool Resident::takes(const sched::Algorithm& row, int root) const {
+  const auto [known, unknown] = takes_.try_emplace({&row, root}, false);
+  if (!unknown) return known->second;
   const sched::Params params = {.world = links_.world, .root = root};
-  if (!row.refuse(params).empty()) return false;
-  return sched::verify(sched::generate(row, params)).facts.credits_in_order <= links_.slots;
+  if (row.refuse(params).empty()) {
+    known->second =
+        sched::verify(sched::generate(row, params)).facts.credits_in_order <= links_.slots;
+  }
+  return known->second;
 }
 
 const Resident::Program& Resident::program(const sched::Algorithm& row, int root,

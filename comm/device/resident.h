@@ -146,6 +146,7 @@ class Resident {
   std::uint64_t call_count_ = 0;
   device::Memory scratch_;
   std::map<std::pair<const sched::Algorithm*, int>, Program> programs_;
+  mutable std::map<std::pair<const sched::Algorithm*, int>, bool> takes_;  // asked before
 };
 
 }  // namespace sinew::comm

@@ -43,7 +43,7 @@ TEST(Coll, OnTheDeviceChecksEveryAlgorithmAndNeverCallsTheTwinAGpu) {
   const TestFolder folder;
   const Outcome outcome =
       run_sinew_ranks(2,
-                      "coll --device cuda --op all --algo all --bytes 0,1000 --dtype bf16 "
+                      "coll --device twin --op all --algo all --bytes 0,1000 --dtype bf16 "
                       "--check --budget-ms 0.01 --json " +
                           folder.path("rows"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
@@ -68,11 +68,11 @@ TEST(Coll, WhatADeviceDoesNotHaveIsRefusedInOneLine) {
            {"--device cuda --transport shm", "cuda_ipc"},
            {"--transport cuda_ipc", "--device cuda"},
            {"--protocol ll", "--device cuda"},
-           {"--device cuda --protocol nope", "ll128"},
+           {"--device twin --protocol nope", "ll128"},
            {"--device cuda --buffers symmetric", "plain"},
            {"--device cuda --baseline mpi", "none"},
-           {"--device cuda --algo nope", "one_shot"},
-           {"--device cuda --algo copy_engine", "all_gather"},
+           {"--device twin --algo nope", "one_shot"},
+           {"--device twin --algo copy_engine", "all_gather"},
            {"--device gpu", "auto"}}) {
     const Outcome outcome = run_sinew_ranks(1, "coll --bytes 8 " + arguments);
     EXPECT_EQ(outcome.exit_code, 2) << arguments;
@@ -139,6 +139,34 @@ TEST(P2p, MeasuresEachPair) {
   const std::vector<nlohmann::json> rows = json_lines(folder.read("rows"));
   ASSERT_EQ(rows.size(), 3U);
   for (const nlohmann::json& row : rows) EXPECT_GT(row["latency_us"].get<double>(), 0);
+}
+
+TEST(Train, OnTheTwinLearnsAndNeverCallsItAGpu) {
+  if (!device::properties().twin) GTEST_SKIP() << "this build has CUDA in place of the host twin";
+  const TestFolder folder;
+  const std::string arguments =
+      "train --model byte-small --seq 8 --batch 2 --steps 2 --dtype bf16 "
+      "--eval-windows 1 --data " +
+      folder.write("text", std::string(2000, 'a')) + " ";
+  const Outcome twin =
+      run_sinew_ranks(2, arguments + "--tp 2 --device twin --out " + folder.path("run"));
+  ASSERT_EQ(twin.exit_code, 0) << twin.err;
+  EXPECT_NE(twin.out.find("device: the host twin stands in"), std::string::npos) << twin.out;
+  EXPECT_NE(twin.out.find("beside measured (rank 0, host twin)"), std::string::npos) << twin.out;
+  EXPECT_EQ(nlohmann::json::parse(folder.read("run/summary.json"))["device"], "host twin");
+
+  const Outcome chosen = run_sinew_ranks(1, arguments + "--device auto");
+  ASSERT_EQ(chosen.exit_code, 0) << chosen.err;
+  EXPECT_NE(chosen.out.find("device: cpu, since this build has no CUDA"), std::string::npos);
+
+  const Outcome named = run_sinew_ranks(2, arguments + "--tp 2 --device cuda");
+  EXPECT_EQ(named.exit_code, 1);
+  EXPECT_EQ(count_lines(named.err), 1) << named.err;
+  EXPECT_NE(named.err.find("--preset cuda"), std::string::npos) << named.err;
+
+  const Outcome wide = run_sinew_ranks(1, arguments + "--dtype f32 --device twin");
+  EXPECT_EQ(wide.exit_code, 2);
+  EXPECT_EQ(count_lines(wide.err), 1) << wide.err;
 }
 
 TEST(Train, WritesMetricsSummaryAndACheckpointThatSamplesTheSameTextEachTime) {

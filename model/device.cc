@@ -1,0 +1,30 @@
+#include "model/device.h"
+
+#include <fmt/format.h>
+
+#include "kernels/attention_gpu.h"
+#include "kernels/layer_norm_gpu.h"
+
+namespace sinew::model {
+
+std::string refuse_on_device(const TrainPlan& plan) {
+  const TrainOptions& o = plan.options;
+  if (o.dtype != "bf16")
+    return fmt::format("dtype {} on a device; legal values: bf16, or --device cpu", o.dtype);
+  if (o.cp > 1)
+    return fmt::format(
+        "cp {} on a device: blocks of attention do not travel between devices yet; legal values: "
+        "1, or --device cpu",
+        o.cp);
+  const std::int64_t width = plan.config.head_dim();
+  if (width % 8 != 0 || width > kernels::kAttentionWidthMax)
+    return fmt::format(
+        "heads of {} channels on a device; legal values: multiples of 8 up to {}, or --device cpu",
+        width, kernels::kAttentionWidthMax);
+  if (plan.config.channels > kernels::kNormChannelsMax)
+    return fmt::format("{} channels on a device; legal values: up to {}, or --device cpu",
+                       plan.config.channels, kernels::kNormChannelsMax);
+  return {};
+}
+
+}  // namespace sinew::model
