@@ -146,7 +146,8 @@ ResidentCall Resident::call_of(const Program& program, Protocol protocol, const 
     call.output_shift = own_block;
   call.count = count;
   call.timeout_ns = static_cast<std::uint64_t>(options_.timeout_s * 1e9);
-  call.number = call_count_;
+  call.flag = flag_of(call_count_, history_);
+  call.packed = calls_[(call_count_ - 1) % kCallsKept].packed();
   call.step_count = program.step_count;
   call.chunks_per_block = contract.chunks_per_block;
   call.segments = static_cast<int>(
@@ -192,6 +193,7 @@ void Resident::note(const sched::Algorithm& row, int root, const ResidentWork& w
           .reduce = work.reduce,
           .root = static_cast<std::uint16_t>(root),
           .count = work.count};
+  history_ = history_with(history_, signature_of(call.packed(), call.count));
 }
 
 std::string Resident::describe_call(std::uint64_t number) const {
@@ -213,6 +215,7 @@ void Resident::check(device::Stream& stream) {
   stream.copy(&word, links_.memory[links_.rank], sizeof word);
   stream.synchronize();
   if (word == 0) return;
+  if (abort_is_mismatch(word)) raise_mismatch(word, stream);
   const int waiting = abort_rank(word);
   const int peer = abort_peer(word);
   const std::string gone = memory_.gone(peer);
@@ -220,6 +223,27 @@ void Resident::check(device::Stream& stream) {
               "collective on device memory: " + describe_call(abort_call(word)) + ": rank " +
                   std::to_string(waiting) + " waited longer than " + text_of(options_.timeout_s) +
                   " s for rank " + std::to_string(peer) + (gone.empty() ? "" : ", which " + gone));
+}
+
+// Both calls as the two ranks said themselves, to this rank's memory.
+void Resident::raise_mismatch(std::uint64_t word, device::Stream& stream) const {
+  std::vector<CallPost> posts(static_cast<std::size_t>(links_.world));
+  stream.copy(posts.data(), links_.post(links_.rank, 0), posts.size() * sizeof(CallPost));
+  stream.synchronize();
+  const auto number = static_cast<std::uint32_t>(abort_call(word));
+  const auto call_by = [&](int rank) -> std::string {
+    if (rank == links_.rank) return describe_call(number);
+    const CallPost& post = posts[static_cast<std::size_t>(rank)];
+    if (number_in(post.flag) != number) return "another call";
+    return "call " + std::to_string(number) + " (" +
+           describe(CallInfo::unpack(post.packed, static_cast<std::int64_t>(post.count))) + ")";
+  };
+  const int rank = abort_rank(word);
+  const int peer = abort_peer(word);
+  throw Error(Cause::kMismatch, links_.rank, peer,
+              "collectives on device memory differ between ranks: rank " + std::to_string(rank) +
+                  ": " + call_by(rank) + "; rank " + std::to_string(peer) + ": " + call_by(peer) +
+                  "; this call or one before it is not the same on all ranks");
 }
 
 }  // namespace sinew::comm

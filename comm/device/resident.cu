@@ -84,7 +84,7 @@ GPU_FUNCTION bool move_piece(const ResidentCall& call, const sched::Step& step,
   const auto store = [&](std::int64_t i, const gpu::Bytes16& unit) {
     store_unit(target + i * kUnitBytes, unit, bytes_left(part.size, i), elements.size_bytes);
   };
-  const Patience patience = {call.links, call.timeout_ns, call.number, step.peer};
+  const Patience patience = {call.links, call.timeout_ns, call.flag, step.peer};
   switch (step.verb) {
     case sched::Verb::kSend:
       put_piece<protocol>(wire, message, part.units,
@@ -122,7 +122,7 @@ GPU_FUNCTION bool run_step(const ResidentCall& call, const Counts& counts, const
 
   bool failed = false;
   if (threadIdx.x == 0) {
-    Patience patience = {links, call.timeout_ns, call.number, step.peer};
+    Patience patience = {links, call.timeout_ns, call.flag, step.peer};
     const auto slots = static_cast<std::uint64_t>(links.slots);
     if (sends && counts.sent[link] >= slots) {
       failed = !wait_until(&here.released, counts.sent[link] + 1 - slots, patience);
@@ -168,6 +168,7 @@ __global__ void __launch_bounds__(kResidentThreadsMax, 1)
   SHARED(std::uint64_t, sent, kLinkWorldMax * kLinkLanes);
   SHARED(std::uint64_t, taken, kLinkWorldMax * kLinkLanes);
   const Counts counts = {sent, taken};
+  post_call(call);
   load_counts(call.links, counts);
   REQUIRED(resident_counts_loaded, __syncthreads());
   bool well = true;
@@ -178,6 +179,7 @@ __global__ void __launch_bounds__(kResidentThreadsMax, 1)
   }
   REQUIRED(resident_counts_final, __syncthreads());
   store_counts(call.links, counts);
+  check_calls(call);
 }
 
 void launch_resident(const ResidentCall& call, Protocol protocol, unsigned threads,

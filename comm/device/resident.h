@@ -13,7 +13,9 @@
 // same calls in the same order on one stream each. Calls of one Resident must not overlap: a stream
 // orders them.
 // Errors: a kernel that waits longer than timeout_s for a peer ends, and so do its peers' kernels;
-// check() then throws comm::Error on every rank, naming the call, who waited and for whom. The
+// check() then throws comm::Error on every rank, naming the call, who waited and for whom. Ranks
+// that call different things find out at the call, or at the next one where both only send, and the
+// error names both calls. The
 // Resident is good for nothing afterwards; ranks of one process destroy theirs only when all
 // kernels of all of them have ended.
 #pragma once
@@ -68,7 +70,8 @@ struct ResidentCall {
   std::int64_t output_shift;
   std::int64_t count;
   std::uint64_t timeout_ns;
-  std::uint64_t number;  // of this call, from 1
+  std::uint64_t flag;    // of this call (comm/call.h): its number, from 1, and all calls so far
+  std::uint64_t packed;  // the call itself, with count: for a peer that finds another
   int step_count;
   int chunks_per_block;
   int segments;
@@ -135,6 +138,7 @@ class Resident {
   void end_average(const sched::Contract& contract, const ResidentWork& work,
                    device::Stream& stream) const;
   void note(const sched::Algorithm& row, int root, const ResidentWork& work);
+  [[noreturn]] void raise_mismatch(std::uint64_t word, device::Stream& stream) const;
   [[nodiscard]] std::string describe_call(std::uint64_t number) const;
 
   ResidentOptions options_;
@@ -144,6 +148,7 @@ class Resident {
   static constexpr std::size_t kCallsKept = 256;
   std::vector<CallInfo> calls_;
   std::uint64_t call_count_ = 0;
+  std::uint32_t history_ = 0;  // of the calls' signatures
   device::Memory scratch_;
   std::map<std::pair<const sched::Algorithm*, int>, Program> programs_;
   mutable std::map<std::pair<const sched::Algorithm*, int>, bool> takes_;  // asked before

@@ -45,7 +45,7 @@ class SmallRound {
     bool failed = false;
     if (has_peer() && counts_.sent[own_link()] >= slots) {
       const auto peer = static_cast<int>(threadIdx.x);
-      Patience patience = {call_.links, call_.timeout_ns, call_.number, peer};
+      Patience patience = {call_.links, call_.timeout_ns, call_.flag, peer};
       const LinkWords& here = words(call_.links, call_.links.rank, peer, kSmallLane, channel_);
       failed = !wait_until(&here.released, counts_.sent[own_link()] + 1 - slots, patience);
     }
@@ -64,7 +64,7 @@ class SmallRound {
     const Links& links = call_.links;
     const std::uint64_t message = counts_.taken[link_index(peer, kSmallLane)] + 1;
     const char* slot = links.slot(kSmallArea, links.rank, peer, kSmallLane, channel_, message);
-    Patience patience = {links, call_.timeout_ns, call_.number, peer};
+    Patience patience = {links, call_.timeout_ns, call_.flag, peer};
     return take_low_latency(slot + i * 2 * kUnitBytes, message, patience, unit);
   }
 
@@ -195,6 +195,7 @@ __global__ void __launch_bounds__(kSmallThreadsMax, 1)
   SHARED(std::uint64_t, taken, kLinkWorldMax * kLinkLanes);
   const Counts counts = {sent, taken};
   const Elements elements = {call.dtype, call.reduce, call.element_bytes};
+  post_call(call);
   load_counts(call.links, counts);
   REQUIRED(small_counts_loaded, __syncthreads());
   bool well = true;
@@ -208,6 +209,7 @@ __global__ void __launch_bounds__(kSmallThreadsMax, 1)
   }
   REQUIRED(small_counts_final, __syncthreads());
   store_counts(call.links, counts);
+  check_calls(call);
 }
 
 namespace {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "comm/call.h"
 #include "comm/device/links.h"
 #include "comm/device/protocol.h"
 #include "comm/device/unit.h"
@@ -43,31 +44,70 @@ GPU_FUNCTION void store_counts(const Links& links, const Counts& counts) {
   }
 }
 
-// One busy wait: for whom, and since when.
+GPU_FUNCTION CallPost& call_post(const Links& links, int owner, int peer) {
+  return *reinterpret_cast<CallPost*>(links.post(owner, peer));
+}
+GPU_FUNCTION void abort_all(const Links& links, AbortCause cause, int peer, std::uint64_t flag) {
+  for (int r = 0; r < links.world; ++r)
+    gpu::store_relaxed_sys(abort_place(links, r),
+                           abort_word(cause, links.rank, peer, number_in(flag)));
+}
+// Whether the peer has begun a call of the same number that is another, now or in its past.
+GPU_FUNCTION bool peer_differs(const Links& links, int peer, std::uint64_t flag) {
+  const std::uint64_t other = gpu::load_acquire_sys(&call_post(links, links.rank, peer).flag);
+  return number_in(other) == number_in(flag) && other != flag;
+}
+
+// A call begins: thread r of the first block tells rank r which, unless the rank has failed: then
+// what it did last stays for the report. The block's threads call together.
+template <typename Call>
+GPU_FUNCTION void post_call(const Call& call) {
+  const auto peer = static_cast<int>(threadIdx.x);
+  const Links& links = call.links;
+  if (blockIdx.x != 0 || peer >= links.world || peer == links.rank) return;
+  if (gpu::load_relaxed_sys(abort_place(links, links.rank)) != 0) return;
+  CallPost& post = call_post(links, peer, links.rank);
+  gpu::store_relaxed_sys(&post.packed, call.packed);
+  gpu::store_relaxed_sys(&post.count, static_cast<std::uint64_t>(call.count));
+  gpu::store_release_sys(&post.flag, call.flag);
+}
+// A call ends: calls that matched in size, or in which this rank only sent, may still differ.
+template <typename Call>
+GPU_FUNCTION void check_calls(const Call& call) {
+  const auto peer = static_cast<int>(threadIdx.x);
+  const Links& links = call.links;
+  if (blockIdx.x != 0 || peer >= links.world || peer == links.rank) return;
+  if (gpu::load_relaxed_sys(abort_place(links, links.rank)) != 0) return;
+  if (peer_differs(links, peer, call.flag))
+    abort_all(links, AbortCause::kMismatch, peer, call.flag);
+}
+
+// One busy wait: in which call, for whom, and since when.
 struct Patience {
   const Links& links;
   std::uint64_t timeout_ns;
-  std::uint64_t call;
+  std::uint64_t flag;
   int peer;
   std::uint32_t turns = 0;
   std::uint64_t since_ns = 0;
 };
 
-// To be asked in every turn of a wait. True when somebody has given up, or when this wait has
-// lasted too long: then everybody is told, so that no kernel outlives a dead peer by more than one
-// deadline.
+// To be asked in every turn of a wait. True when somebody has given up, when the peer has called
+// something else, or when this wait has lasted too long: then everybody is told, so that no kernel
+// outlives a dead peer by more than one deadline.
 GPU_FUNCTION bool gave_up(Patience& patience) {
   constexpr std::uint32_t kTurnsBetweenLooks = 32;
   if (patience.turns++ % kTurnsBetweenLooks != 0) return false;
   const Links& links = patience.links;
   if (gpu::load_relaxed_sys(abort_place(links, links.rank)) != 0) return true;
+  if (peer_differs(links, patience.peer, patience.flag)) {
+    abort_all(links, AbortCause::kMismatch, patience.peer, patience.flag);
+    return true;
+  }
   const std::uint64_t now = gpu::nanoseconds();
   if (patience.since_ns == 0) patience.since_ns = now;
   if (now - patience.since_ns < patience.timeout_ns) return false;
-  for (int r = 0; r < links.world; ++r) {
-    gpu::store_relaxed_sys(abort_place(links, r),
-                           abort_word(links.rank, patience.peer, patience.call));
-  }
+  abort_all(links, AbortCause::kWaited, patience.peer, patience.flag);
   return true;
 }
 

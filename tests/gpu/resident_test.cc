@@ -245,6 +245,53 @@ TEST(Resident, ADeadPeerEndsTheKernelsWithinTheDeadline) {
   }
 }
 
+// One rank's call differs from the others' in one thing; the deadline is far.
+TEST(Resident, RanksThatCallDifferentThingsAreToldWhoCalledWhat) {
+  struct Other {
+    Collective op = Collective::kAllReduce;
+    std::int64_t count = 40;
+    DType dtype = DType::kF32;
+    ReduceOp reduce = ReduceOp::kSum;
+    std::string words;
+  };
+  const Other all;
+  for (const Other& other :
+       {Other{.op = Collective::kAllGather, .words = "all_gather/ring of 40 f32"},
+        Other{.count = 20, .words = "all_reduce/ring of 20 f32, sum"},
+        Other{.dtype = DType::kI32, .words = "all_reduce/ring of 40 i32, sum"},
+        Other{.reduce = ReduceOp::kMax, .words = "of 40 f32, max"}}) {
+    for (const Protocol protocol : comm::kProtocols) {
+      run_ranks(3, [&](comm::Bootstrap& bootstrap) {
+        ResidentOptions options = small_options(1);
+        options.timeout_s = 50;
+        Resident resident(bootstrap, options);
+        device::Stream stream;
+        const DeviceArray<float> input(40), output(3 * 40);
+        const auto call = [&](const Other& what) {
+          resident.run(sched::find_algorithm(what.op, "ring"), 0, protocol,
+                       {input.data(), output.data(), what.count, what.dtype, what.reduce}, stream);
+        };
+        call(all);
+        call(bootstrap.rank() == 1 ? other : all);
+        call(all);  // where nobody waited in vain, both have begun this one
+        std::string text;
+        try {
+          resident.check(stream);
+        } catch (const comm::Error& error) {
+          EXPECT_EQ(error.cause(), comm::Cause::kMismatch);
+          text = error.what();
+        }
+        static_cast<void>(bootstrap.exchange(1));  // all kernels have ended
+        EXPECT_NE(text.find("differ between ranks"), std::string::npos) << text;
+        EXPECT_NE(text.find("rank 1: "), std::string::npos) << text;
+        if (text.find("call 2") != std::string::npos && bootstrap.rank() == 1) {
+          EXPECT_NE(text.find(other.words), std::string::npos) << text;
+        }
+      });
+    }
+  }
+}
+
 TEST(Resident, ARecordedCallCanBeRepeated) {
   run_ranks(2, [](comm::Bootstrap& bootstrap) {
     Resident resident(bootstrap, small_options(1));
