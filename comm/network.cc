@@ -136,6 +136,9 @@ Progress Engine::progress_over_network() {
   Network& network = *block_->network;
   if (++polls_ % kPollFamilyEvery == 0) network.family()->poll_all();
   const std::lock_guard lock(network.transport().mutex());
+  // Each look at a network costs a system call: what can be done without one is done first.
+  const Progress progress = advance_all();
+  if (progress != Progress::kIdle) return progress;
   network.transport().progress();
   return advance_all();
 }

@@ -15,9 +15,10 @@ namespace {
 constexpr std::size_t kPage = 4096;
 
 // Per rank and class of lanes, so that a large world has small slots instead of much memory.
-constexpr std::int64_t kBudget[3] = {8 << 20, 4 << 20, 16 << 20};
-// 256 KiB takes 200 us at 10 Gbit/s, many times what a message costs beside its bytes.
-constexpr std::int64_t kMostSlotBytes = 256 << 10;
+constexpr std::int64_t kBudget[3] = {16 << 20, 4 << 20, 16 << 20};
+// A rendezvous crosses the network four times, 50 us between two hosts over TCP, where 1 MiB takes
+// 500 us at 2 GB/s.
+constexpr std::int64_t kMostSlotBytes = 1 << 20;
 constexpr std::int64_t kLeastSlotBytes = 1 << 10;
 constexpr int kLanesOfClass[3] = {kLanesPerChannel, kFirstTagLane - kLanesPerChannel,
                                   kLanes - kFirstTagLane};
@@ -88,9 +89,12 @@ Sent NetTransport::send(int peer, int lane, std::uint64_t flag, const std::byte*
   const int place = static_cast<int>(out.sent % kDepth);
   if (out.sent - out.credited == kDepth || out.busy[place]) return {};
   Sent sent;
-  sent.size_bytes = std::min(size_bytes, layout_.slot_bytes(lane));
-  sent.exposed =
-      source != Source::kCopied && sent.size_bytes >= NetLayout::kOfferBytes && wire_->exposes();
+  const Wire::Exposes exposes = wire_->exposes();
+  sent.exposed = source != Source::kCopied && size_bytes >= NetLayout::kOfferBytes &&
+                 layout_.slot_bytes(lane) >= NetLayout::kOfferBytes &&
+                 exposes != Wire::Exposes::kNothing;
+  sent.size_bytes = std::min(
+      size_bytes, layout_.most_bytes(lane, sent.exposed && exposes == Wire::Exposes::kWhole));
   sent.sequence = ++out.sent;
   if (!sent.exposed) {
     std::byte* staged = staging_.get() + layout_.offset(peer, lane, place);
@@ -154,6 +158,12 @@ void NetTransport::land_offers(int peer, int lane, bool looked_for) {
     if (arrival.state == Incoming::State::kOffered) {
       const bool fits = end <= in.wanted_bytes;
       if (!fits && (!looked_for || sequence != in.taken || end <= in.promised_bytes)) return;
+      if (!fits && arrival.size > layout_.slot_bytes(lane)) {
+        // Longer than anybody wants: whoever looks sees that, and that its flag is foreign.
+        --in.offers;
+        arrival.state = Incoming::State::kHere;
+        return;
+      }
       land(peer, lane, place, fits && in.wanted != nullptr ? in.wanted + before : nullptr,
            in.wanted_bytes - before);
     }
@@ -198,7 +208,6 @@ void NetTransport::release(int peer, int lane) {
 
 void NetTransport::arrived(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) {
   Incoming::Arrival& arrival = incoming_[index(peer, lane)].arrivals[place];
-  CHECK_LE(size, layout_.slot_bytes(lane));
   counters_.received_bytes += size;
   if (arrival.state == Incoming::State::kLanding) {
     --borrowed_;
@@ -206,6 +215,7 @@ void NetTransport::arrived(int peer, int lane, int place, std::uint64_t flag, st
     return;
   }
   CHECK(arrival.state == Incoming::State::kNone);
+  CHECK_LE(size, layout_.slot_bytes(lane));
   arrival = {flag, size, slots_.get() + layout_.offset(peer, lane, place), Incoming::State::kHere};
 }
 
@@ -213,7 +223,7 @@ void NetTransport::offered(int peer, int lane, int place, std::uint64_t flag, st
   Incoming& in = incoming_[index(peer, lane)];
   Incoming::Arrival& arrival = in.arrivals[place];
   CHECK(arrival.state == Incoming::State::kNone);
-  CHECK_LE(size, layout_.slot_bytes(lane));
+  CHECK_LE(size, layout_.most_bytes(lane, wire_->exposes() == Wire::Exposes::kWhole));
   arrival = {flag, size, slots_.get() + layout_.offset(peer, lane, place),
              Incoming::State::kOffered};
   ++in.offers;

@@ -1,5 +1,9 @@
 #include "comm/transport/ucx_library.h"
 
+#include <ucs/debug/log_def.h>
+
+#include <cstdarg>
+
 #include "comm/transport/library.h"
 #include "sched/base/check.h"
 
@@ -44,6 +48,47 @@ const Loaded& loaded() {
 }  // namespace
 
 const std::string& ucx_library_missing() { return loaded().missing; }
+
+namespace {
+
+// Of libucs, on which libucp stands: a handler is asked for every line, the last one first, until
+// one says that it is done with it.
+using LineHandler = ucs_log_func_rc_t (*)(const char* file, unsigned line, const char* function,
+                                          ucs_log_level_t level,
+                                          const ucs_log_component_config_t* component,
+                                          const char* format, va_list arguments);
+struct Log {
+  void (*push)(LineHandler handler) = nullptr;
+  void (*pop)() = nullptr;
+  bool found = false;
+
+  Log() {
+    Library library("libucs.so.0");
+    library.find("ucs_log_push_handler", &push);
+    library.find("ucs_log_pop_handler", &pop);
+    found = library.missing().empty();
+  }
+};
+
+const Log& log() {
+  static const Log once;
+  return once;
+}
+
+ucs_log_func_rc_t swallow(const char*, unsigned, const char*, ucs_log_level_t,
+                          const ucs_log_component_config_t*, const char*, va_list) {
+  return UCS_LOG_FUNC_RC_STOP;
+}
+
+}  // namespace
+
+UcxQuiet::UcxQuiet() {
+  if (log().found) log().push(swallow);
+}
+
+UcxQuiet::~UcxQuiet() {
+  if (log().found) log().pop();
+}
 
 const UcxCalls& ucx() {
   CHECK(loaded().missing.empty());

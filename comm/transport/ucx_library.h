@@ -37,4 +37,14 @@ struct UcxCalls {
 // Only after ucx_library_missing() was empty.
 [[nodiscard]] const UcxCalls& ucx();
 
+// As long as one lives, UCX prints nothing in this process: for what may fail in the usual course.
+// Where UCX offers no way to be quiet, it prints.
+class UcxQuiet {
+ public:
+  UcxQuiet();
+  ~UcxQuiet();
+  UcxQuiet(const UcxQuiet&) = delete;
+  UcxQuiet& operator=(const UcxQuiet&) = delete;
+};
+
 }  // namespace sinew::comm

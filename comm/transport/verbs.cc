@@ -77,7 +77,8 @@ class VerbsWire final : public Wire {
  public:
   explicit VerbsWire(const WirePlace& place);
 
-  [[nodiscard]] bool exposes() const override { return true; }
+  // No more than a slot holds: memory that cannot be registered is copied.
+  [[nodiscard]] Exposes exposes() const override { return Exposes::kBlocks; }
   [[nodiscard]] bool post(const Post& post) override;
   void credit(int peer, int lane, int count) override;
   bool land(int peer, int lane, int place, std::byte* target, std::int64_t room) override;

@@ -40,8 +40,17 @@ class NetLayout {
   // than asking.
   static constexpr std::int64_t kOfferBytes = 32 << 10;
 
+  // Of a message between two ranks: its receiver always knows where it is wanted, so an offer may
+  // be longer than a slot. At 4 MiB what a rendezvous costs beside its bytes is less than a
+  // hundredth.
+  static constexpr std::int64_t kWholeBytes = 4 << 20;
+
   explicit NetLayout(int world);
   [[nodiscard]] std::int64_t slot_bytes(int lane) const;
+  // The longest block of a lane; whole: that is offered, by a wire that exposes whole messages.
+  [[nodiscard]] std::int64_t most_bytes(int lane, bool whole) const {
+    return whole && lane >= kFirstTagLane && lane != kNoticeLane ? kWholeBytes : slot_bytes(lane);
+  }
   // Of the slot's data, from the start of the memory that all peers' slots share.
   [[nodiscard]] std::size_t offset(int peer, int lane, int place) const {
     const auto at = static_cast<std::size_t>(lane);
@@ -97,8 +106,9 @@ struct Post {
 class Wire {
  public:
   virtual ~Wire() = default;
-  // Whether posts may name memory outside the staging.
-  [[nodiscard]] virtual bool exposes() const = 0;
+  // Whether posts may name memory outside the staging, and how much of it.
+  enum class Exposes : std::uint8_t { kNothing, kBlocks, kWhole };
+  [[nodiscard]] virtual Exposes exposes() const = 0;
   // False: an exposed block was copied first, since its memory cannot be lent to the device.
   [[nodiscard]] virtual bool post(const Post& post) = 0;
   virtual void credit(int peer, int lane, int count) = 0;

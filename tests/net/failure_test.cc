@@ -87,6 +87,30 @@ TEST(NetFailure, MismatchedCallsAreNamedOnEveryRank) {
   }
 }
 
+// Longer than what is wanted and, in its whole, than any slot.
+TEST(NetFailure, AMessageThatIsTooLongIsNamedOnBothRanksWhateverItsLength) {
+  for (const std::string& wire : wires_here()) {
+    for (const std::int64_t wanted : {0, 10, 40'000, 300'000}) {
+      const auto outcomes = run_over(wire, 2, 30, [&](Communicator& c) -> std::string {
+        std::vector<float> data(500'000);
+        if (c.rank() == 0) {
+          c.send(data.data(), 500'000, DType::kF32, 1);
+        } else {
+          c.recv(data.data(), wanted, DType::kF32, 0);
+        }
+        c.barrier();
+        return "noticed nothing";
+      });
+      for (const Outcome& outcome : outcomes) {
+        EXPECT_TRUE(outcome.threw) << wire << ": " << outcome.text;
+        EXPECT_NE(outcome.text.find("of 500000 f32"), std::string::npos) << outcome.text;
+        EXPECT_NE(outcome.text.find("of " + std::to_string(wanted) + " f32"), std::string::npos)
+            << outcome.text;
+      }
+    }
+  }
+}
+
 TEST(NetFailure, ARankThatThrowsStopsTheOthersWithItsWords) {
   for (const std::string& wire : wires_here()) {
     const auto start = steady_clock::now();

@@ -3,7 +3,8 @@
 # machine, RANKS on each, joined by a virtual cable that carries RATE each way (as tc writes it, 2gbit; or none).
 # Every namespace that makes ranks one host is taken away: network, host name, processes, and /dev/shm, so ranks of
 # different hosts can only reach each other over the cable. Ranks find its end under the name cable0; its packets hold
-# 9000 bytes, so that headers are less than a hundredth of what crosses.
+# 9000 bytes, so that headers are less than a hundredth of what crosses. TCP's congestion control is reno, which every
+# kernel lets a namespace choose: one that paces by timers (bbr) makes the same exchange take 100 us or 250.
 #
 # MPI's own messages go over TCP; with MPI_OVER=ucx over UCX. Names of variables in PASS reach the ranks. LIMIT_S ends
 # all of it. Prints the reason and succeeds where namespaces may not be made. Leaves nothing behind.
@@ -44,6 +45,7 @@ for end in a b; do
   at=$([[ $end == a ]] && echo 1 || echo 2)
   ip -n "$name$end" addr add "10.99.1.$at/24" dev cable0
   ip -n "$name$end" link set lo up
+  ip netns exec "$name$end" sysctl -q -w net.ipv4.tcp_congestion_control=reno
   ip -n "$name$end" link set cable0 mtu 9000 up
   [[ $rate == none ]] ||
     tc -n "$name$end" qdisc add dev cable0 root tbf rate "$rate" burst 256kb latency 400ms
