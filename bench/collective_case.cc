@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "kernels/element.h"
 #include "sched/base/check.h"
 
 namespace sinew::bench {
@@ -23,10 +24,18 @@ double exact_max(DType dtype) {
       return 2048;
     case DType::kU8:
       return 255;
+    case DType::kI8:
+      return 127;
+    case DType::kE4m3:
+      return 16;
+    case DType::kE5m2:
+      return 8;
     case DType::kF32:
     case DType::kF64:
     case DType::kI32:
     case DType::kI64:
+    case DType::kU32:
+    case DType::kU64:
       return 1 << 20;
   }
   __builtin_unreachable();
@@ -45,22 +54,28 @@ double below(std::uint64_t word, double limit) {
   return static_cast<double>(word % static_cast<std::uint64_t>(std::max(1.0, limit)));
 }
 
+// Where the type counts too few for each rank to give something, so many ranks do, in turn.
+double sum_part(const CollectiveShape& shape, int rank, std::int64_t index) {
+  const double most = exact_max(shape.dtype);
+  const auto givers = std::min<std::int64_t>(shape.world, static_cast<std::int64_t>(most / 2));
+  if ((rank + index) % shape.world >= givers) return 0;
+  return below(mixed(rank, index), most / static_cast<double>(givers));
+}
+
 // Ranks r and world-1-r deviate by +1 and -1 from a value they share, so the average is that value.
+// Where the type counts too few for that, one rank in turn gives something.
 double average_part(const CollectiveShape& shape, int rank, std::int64_t index) {
+  const double most = exact_max(shape.dtype);
+  if (most < 3.0 * shape.world)
+    return rank == index % shape.world ? 1 + below(mixed(-1, index), most) : 0;
   const int mirror = shape.world - 1 - rank;
-  const double shared = 1 + below(mixed(-1, index), exact_max(shape.dtype) / shape.world - 2);
+  const double shared = 1 + below(mixed(-1, index), most / shape.world - 2);
   return shared + (rank < mirror ? 1 : rank > mirror ? -1 : 0);
 }
 
 template <typename T>
 T stored(double value) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    return to_bf16(static_cast<float>(value));
-  } else if constexpr (std::is_same_v<T, f16>) {
-    return to_f16(static_cast<float>(value));
-  } else {
-    return static_cast<T>(value);
-  }
+  return kernels::narrow<T>(static_cast<kernels::Wide<T>>(value));
 }
 
 // Ranks beyond this one multiply by 1, so that products stay exact: at most 2^6.
@@ -165,12 +180,12 @@ double bus_factor(Collective op, int world) {
 double input_value(const CollectiveShape& shape, int rank, std::int64_t index) {
   switch (shape.reduce) {
     case ReduceOp::kSum:
-      return below(mixed(rank, index), exact_max(shape.dtype) / shape.world);
+      return sum_part(shape, rank, index);
     case ReduceOp::kProd:
       return rank < kFactors ? 1 + below(mixed(rank, index), 2) : 1;
     case ReduceOp::kMin:
     case ReduceOp::kMax:
-      return below(mixed(rank, index), 200);
+      return below(mixed(rank, index), 120);
     case ReduceOp::kAvg:
       return average_part(shape, rank, index);
   }

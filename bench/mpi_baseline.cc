@@ -23,8 +23,16 @@ MPI_Datatype mpi_type(DType dtype) {
       return MPI_INT64_T;
     case DType::kU8:
       return MPI_UINT8_T;
+    case DType::kI8:
+      return MPI_INT8_T;
+    case DType::kU32:
+      return MPI_UINT32_T;
+    case DType::kU64:
+      return MPI_UINT64_T;
     case DType::kBf16:
     case DType::kF16:
+    case DType::kE4m3:
+    case DType::kE5m2:
       return MPI_DATATYPE_NULL;
   }
   __builtin_unreachable();
@@ -47,9 +55,13 @@ MPI_Op mpi_op(ReduceOp op) {
 
 }  // namespace
 
-bool mpi_has(const CollectiveShape& shape) {
-  return mpi_type(shape.dtype) != MPI_DATATYPE_NULL &&
-         shape.count <= std::numeric_limits<int>::max();
+std::string why_mpi_lacks(const CollectiveShape& shape) {
+  if (shape.op == Collective::kBarrier) return {};
+  if (mpi_type(shape.dtype) == MPI_DATATYPE_NULL)
+    return "MPI has no type " + std::string(name_of(shape.dtype));
+  if (shape.count > std::numeric_limits<int>::max())
+    return "MPI counts to " + std::to_string(std::numeric_limits<int>::max()) + " elements";
+  return {};
 }
 
 void mpi_collective(const CollectiveShape& shape, const void* input, void* output) {

@@ -5,13 +5,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "bench/collective_case.h"
 
 namespace sinew::bench {
 
-// Whether MPI has this operation on this type; it lacks 16-bit floats.
-[[nodiscard]] bool mpi_has(const CollectiveShape& shape);
+// Why MPI does not have this operation on this type and size, in one clause; empty when it has. It
+// lacks floats of 16 and 8 bits, and counts beyond an int.
+[[nodiscard]] std::string why_mpi_lacks(const CollectiveShape& shape);
 
 // Calls MPI's collective on MPI_COMM_WORLD with the shape's count, in place where the shape says
 // so. An average is summed only: MPI has no average, and the missing division favours it.

@@ -1,6 +1,9 @@
 // What a caller may get wrong in one call, found before anything is sent.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "comm/engine.h"
 #include "sched/base/error.h"
 
@@ -27,14 +30,54 @@ void check_pointer(const char* name, const void* pointer, std::int64_t bytes) {
 }  // namespace
 
 void Engine::check(const Ask& ask) const {
-  if (ask.count < 0)
+  if (ask.count < 0 && ask.counts == nullptr)
     throw UsageError(fmt::format("count {} is negative; legal values: 0 and more", ask.count));
   if (ask.root < 0 || ask.root >= world_) {
     throw UsageError(
         fmt::format("root {} is no rank; legal values: 0 to {}", ask.root, world_ - 1));
   }
+  if (ask.factor != nullptr) {
+    const sched::Contract contract{.op = ask.op, .world = world_, .root = ask.root};
+    if (!contract.reduces() || ask.reduce != ReduceOp::kSum) {
+      throw UsageError(
+          fmt::format("{} of {} with a factor; legal with one: the reduction sum of all_reduce, "
+                      "reduce_scatter and reduce",
+                      sched::name_of(ask.op), name_of(ask.reduce)));
+    }
+  }
+  for (const std::size_t given : {ask.parts, ask.output_parts}) {
+    if (given != Ask::kNoParts && given != static_cast<std::size_t>(world_)) {
+      throw UsageError(
+          fmt::format("{} counts were given; legal is one per rank: {}", given, world_));
+    }
+  }
+  check_size(ask);
   if (ask.counts != nullptr) return check_parts(ask);
   if (ask.op != sched::Collective::kBarrier && ask.count != 0) check_buffers(ask);
+}
+
+// Every size below, in bytes and of all ranks together, must fit 64 bits.
+void Engine::check_size(const Ask& ask) const {
+  const std::int64_t most =
+      std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(size_of(ask.dtype));
+  const auto refuse = [&](std::int64_t count, std::int64_t legal) {
+    throw UsageError(
+        fmt::format("count {} of {} on {} ranks takes more than 2^63 bytes; legal "
+                    "values: 0 to {}",
+                    count, name_of(ask.dtype), world_, legal));
+  };
+  if (ask.counts == nullptr) {
+    if (ask.count > most / world_) refuse(ask.count, most / world_);
+    return;
+  }
+  for (const std::int64_t* const counts : {ask.counts, ask.output_counts}) {
+    if (counts == nullptr) continue;
+    std::int64_t left = most;
+    for (int rank = 0; rank < world_; ++rank) {
+      if (counts[rank] > left) refuse(counts[rank], left);
+      left -= std::max<std::int64_t>(counts[rank], 0);
+    }
+  }
 }
 
 void Engine::check_buffers(const Ask& ask) const {

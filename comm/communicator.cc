@@ -7,6 +7,7 @@
 
 #include "comm/device_door.h"
 #include "comm/engine.h"
+#include "comm/group.h"
 #include "sched/base/check.h"
 #include "sched/base/error.h"
 
@@ -139,6 +140,7 @@ std::string_view Communicator::transport_to(int peer) const {
 const std::string& Communicator::copies_denied() const { return engine_->copies_denied(); }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
+  outside_group("split");
   std::unique_ptr<Engine> engine = engine_->split(color, key);
   if (engine == nullptr) return nullptr;
   return std::unique_ptr<Communicator>(new Communicator(std::move(engine)));
@@ -160,6 +162,8 @@ void Communicator::detach_device() {
 bool Communicator::run_on_device(const Ask& ask, Call call) {
   if (device_ == nullptr || ask.count == 0) return false;
   if (!device_->owns(ask.output) && !device_->owns(ask.input)) return false;
+  if (ask.factor != nullptr)
+    throw UsageError("a sum with a factor on device memory; legal are buffers of the host");
   Counter& counter = counter_of(*engine_, ask.op);
   const Timed timed(counter);
   ++counter.calls;
@@ -169,11 +173,19 @@ bool Communicator::run_on_device(const Ask& ask, Call call) {
   return true;
 }
 
-void Communicator::run(const Ask& ask, Call call) {
+void Communicator::run(Ask ask, Call call) {
+  ask.factor = call.factor;
+  if (engine_->group() != nullptr) return engine_->group()->add(*this, ask, call);
   if (!run_on_device(ask, call)) engine_->run(ask, call.algorithm);
 }
 
-Request Communicator::start(const Ask& ask, Call call) {
+Request Communicator::start(Ask ask, Call call) {
+  outside_group("a call that returns a request");
+  ask.factor = call.factor;
+  return start_now(ask, call);
+}
+
+Request Communicator::start_now(const Ask& ask, Call call) {
   if (run_on_device(ask, call)) return {};
   const Timed timed(counter_of(*engine_, ask.op));
   Request request;
@@ -183,198 +195,159 @@ Request Communicator::start(const Ask& ask, Call call) {
   return request;
 }
 
+void Communicator::outside_group(const char* what) const {
+  if (engine_->group() == nullptr) return;
+  throw UsageError(std::string(what) +
+                   " inside a group, whose calls are done when it is run; legal there are blocking "
+                   "collectives, send and recv");
+}
+
+// Each operation blocking and started, from the same ask.
+
 void Communicator::all_reduce(const void* input, void* output, std::int64_t count, DType dtype,
                               ReduceOp op, Call call) {
-  run({sched::Collective::kAllReduce, input, output, count, dtype, op, 0}, call);
+  run(ask::all_reduce({input, output}, count, dtype, op), call);
+}
+Request Communicator::start_all_reduce(const void* input, void* output, std::int64_t count,
+                                       DType dtype, ReduceOp op, Call call) {
+  return start(ask::all_reduce({input, output}, count, dtype, op), call);
 }
 
 void Communicator::reduce_scatter(const void* input, void* output, std::int64_t count, DType dtype,
                                   ReduceOp op, Call call) {
-  run({sched::Collective::kReduceScatter, input, output, count, dtype, op, 0}, call);
+  run(ask::reduce_scatter({input, output}, count, dtype, op), call);
+}
+Request Communicator::start_reduce_scatter(const void* input, void* output, std::int64_t count,
+                                           DType dtype, ReduceOp op, Call call) {
+  return start(ask::reduce_scatter({input, output}, count, dtype, op), call);
 }
 
 void Communicator::all_gather(const void* input, void* output, std::int64_t count, DType dtype,
                               Call call) {
-  run({sched::Collective::kAllGather, input, output, count, dtype, ReduceOp::kSum, 0}, call);
+  run(ask::all_gather({input, output}, count, dtype), call);
+}
+Request Communicator::start_all_gather(const void* input, void* output, std::int64_t count,
+                                       DType dtype, Call call) {
+  return start(ask::all_gather({input, output}, count, dtype), call);
 }
 
 void Communicator::broadcast(const void* input, void* output, std::int64_t count, DType dtype,
                              int root, Call call) {
-  run({sched::Collective::kBroadcast, input, output, count, dtype, ReduceOp::kSum, root}, call);
+  run(ask::broadcast({input, output}, count, dtype, root), call);
+}
+Request Communicator::start_broadcast(const void* input, void* output, std::int64_t count,
+                                      DType dtype, int root, Call call) {
+  return start(ask::broadcast({input, output}, count, dtype, root), call);
 }
 
 void Communicator::reduce(const void* input, void* output, std::int64_t count, DType dtype,
                           ReduceOp op, int root, Call call) {
-  run({sched::Collective::kReduce, input, output, count, dtype, op, root}, call);
+  run(ask::reduce({input, output}, count, dtype, op, root), call);
+}
+Request Communicator::start_reduce(const void* input, void* output, std::int64_t count, DType dtype,
+                                   ReduceOp op, int root, Call call) {
+  return start(ask::reduce({input, output}, count, dtype, op, root), call);
 }
 
 void Communicator::gather(const void* input, void* output, std::int64_t count, DType dtype,
                           int root, Call call) {
-  run({sched::Collective::kGather, input, output, count, dtype, ReduceOp::kSum, root}, call);
+  run(ask::gather({input, output}, count, dtype, root), call);
+}
+Request Communicator::start_gather(const void* input, void* output, std::int64_t count, DType dtype,
+                                   int root, Call call) {
+  return start(ask::gather({input, output}, count, dtype, root), call);
 }
 
 void Communicator::scatter(const void* input, void* output, std::int64_t count, DType dtype,
                            int root, Call call) {
-  run({sched::Collective::kScatter, input, output, count, dtype, ReduceOp::kSum, root}, call);
+  run(ask::scatter({input, output}, count, dtype, root), call);
+}
+Request Communicator::start_scatter(const void* input, void* output, std::int64_t count,
+                                    DType dtype, int root, Call call) {
+  return start(ask::scatter({input, output}, count, dtype, root), call);
 }
 
 void Communicator::all_to_all(const void* input, void* output, std::int64_t count, DType dtype,
                               Call call) {
-  run({sched::Collective::kAllToAll, input, output, count, dtype, ReduceOp::kSum, 0}, call);
+  run(ask::all_to_all({input, output}, count, dtype), call);
 }
-
-void Communicator::barrier(Call call) { run({}, call); }
-
-// ---- parts of different sizes
-
-Ask Communicator::in_parts(Ask ask, Counts counts) const {
-  if (counts.size() != static_cast<std::size_t>(world())) {
-    throw UsageError(std::to_string(counts.size()) +
-                     " counts were given; legal is one per rank: " + std::to_string(world()));
-  }
-  ask.counts = counts.data();
-  for (const std::int64_t count : counts) ask.count += count;
-  return ask;
+Request Communicator::start_all_to_all(const void* input, void* output, std::int64_t count,
+                                       DType dtype, Call call) {
+  return start(ask::all_to_all({input, output}, count, dtype), call);
 }
-
-Ask Communicator::in_own_parts(Ask ask, Counts input_counts, Counts output_counts) const {
-  ask = in_parts(ask, output_counts);
-  ask.output_counts = ask.counts;
-  ask.count = 0;
-  return in_parts(ask, input_counts);
-}
-
-namespace {
-
-Ask ask_for(sched::Collective op, const void* input, void* output, DType dtype,
-            ReduceOp reduce = ReduceOp::kSum, int root = 0) {
-  return {
-      .op = op, .input = input, .output = output, .dtype = dtype, .reduce = reduce, .root = root};
-}
-
-}  // namespace
 
 void Communicator::reduce_scatter_v(const void* input, void* output, Counts counts, DType dtype,
                                     ReduceOp op, Call call) {
-  run(in_parts(ask_for(sched::Collective::kReduceScatter, input, output, dtype, op), counts), call);
+  run(ask::reduce_scatter_v({input, output}, counts, dtype, op), call);
+}
+Request Communicator::start_reduce_scatter_v(const void* input, void* output, Counts counts,
+                                             DType dtype, ReduceOp op, Call call) {
+  return start(ask::reduce_scatter_v({input, output}, counts, dtype, op), call);
 }
 
 void Communicator::all_gather_v(const void* input, void* output, Counts counts, DType dtype,
                                 Call call) {
-  run(in_parts(ask_for(sched::Collective::kAllGather, input, output, dtype), counts), call);
+  run(ask::all_gather_v({input, output}, counts, dtype), call);
+}
+Request Communicator::start_all_gather_v(const void* input, void* output, Counts counts,
+                                         DType dtype, Call call) {
+  return start(ask::all_gather_v({input, output}, counts, dtype), call);
 }
 
 void Communicator::gather_v(const void* input, void* output, Counts counts, DType dtype, int root,
                             Call call) {
-  run(in_parts(ask_for(sched::Collective::kGather, input, output, dtype, {}, root), counts), call);
+  run(ask::gather_v({input, output}, counts, dtype, root), call);
+}
+Request Communicator::start_gather_v(const void* input, void* output, Counts counts, DType dtype,
+                                     int root, Call call) {
+  return start(ask::gather_v({input, output}, counts, dtype, root), call);
 }
 
 void Communicator::scatter_v(const void* input, void* output, Counts counts, DType dtype, int root,
                              Call call) {
-  run(in_parts(ask_for(sched::Collective::kScatter, input, output, dtype, {}, root), counts), call);
+  run(ask::scatter_v({input, output}, counts, dtype, root), call);
+}
+Request Communicator::start_scatter_v(const void* input, void* output, Counts counts, DType dtype,
+                                      int root, Call call) {
+  return start(ask::scatter_v({input, output}, counts, dtype, root), call);
 }
 
 void Communicator::all_to_all_v(const void* input, Counts input_counts, void* output,
                                 Counts output_counts, DType dtype, Call call) {
-  run(in_own_parts(ask_for(sched::Collective::kAllToAll, input, output, dtype), input_counts,
-                   output_counts),
-      call);
+  run(ask::all_to_all_v({input, output}, input_counts, output_counts, dtype), call);
 }
-
-Request Communicator::start_reduce_scatter_v(const void* input, void* output, Counts counts,
-                                             DType dtype, ReduceOp op, Call call) {
-  return start(
-      in_parts(ask_for(sched::Collective::kReduceScatter, input, output, dtype, op), counts), call);
-}
-
-Request Communicator::start_all_gather_v(const void* input, void* output, Counts counts,
-                                         DType dtype, Call call) {
-  return start(in_parts(ask_for(sched::Collective::kAllGather, input, output, dtype), counts),
-               call);
-}
-
-Request Communicator::start_gather_v(const void* input, void* output, Counts counts, DType dtype,
-                                     int root, Call call) {
-  return start(
-      in_parts(ask_for(sched::Collective::kGather, input, output, dtype, {}, root), counts), call);
-}
-
-Request Communicator::start_scatter_v(const void* input, void* output, Counts counts, DType dtype,
-                                      int root, Call call) {
-  return start(
-      in_parts(ask_for(sched::Collective::kScatter, input, output, dtype, {}, root), counts), call);
-}
-
 Request Communicator::start_all_to_all_v(const void* input, Counts input_counts, void* output,
                                          Counts output_counts, DType dtype, Call call) {
-  return start(in_own_parts(ask_for(sched::Collective::kAllToAll, input, output, dtype),
-                            input_counts, output_counts),
-               call);
+  return start(ask::all_to_all_v({input, output}, input_counts, output_counts, dtype), call);
 }
 
-// ---- started
-
-Request Communicator::start_all_reduce(const void* input, void* output, std::int64_t count,
-                                       DType dtype, ReduceOp op, Call call) {
-  return start({sched::Collective::kAllReduce, input, output, count, dtype, op, 0}, call);
-}
-
-Request Communicator::start_reduce_scatter(const void* input, void* output, std::int64_t count,
-                                           DType dtype, ReduceOp op, Call call) {
-  return start({sched::Collective::kReduceScatter, input, output, count, dtype, op, 0}, call);
-}
-
-Request Communicator::start_all_gather(const void* input, void* output, std::int64_t count,
-                                       DType dtype, Call call) {
-  return start({sched::Collective::kAllGather, input, output, count, dtype, ReduceOp::kSum, 0},
-               call);
-}
-
-Request Communicator::start_broadcast(const void* input, void* output, std::int64_t count,
-                                      DType dtype, int root, Call call) {
-  return start({sched::Collective::kBroadcast, input, output, count, dtype, ReduceOp::kSum, root},
-               call);
-}
-
-Request Communicator::start_reduce(const void* input, void* output, std::int64_t count, DType dtype,
-                                   ReduceOp op, int root, Call call) {
-  return start({sched::Collective::kReduce, input, output, count, dtype, op, root}, call);
-}
-
-Request Communicator::start_gather(const void* input, void* output, std::int64_t count, DType dtype,
-                                   int root, Call call) {
-  return start({sched::Collective::kGather, input, output, count, dtype, ReduceOp::kSum, root},
-               call);
-}
-
-Request Communicator::start_scatter(const void* input, void* output, std::int64_t count,
-                                    DType dtype, int root, Call call) {
-  return start({sched::Collective::kScatter, input, output, count, dtype, ReduceOp::kSum, root},
-               call);
-}
-
-Request Communicator::start_all_to_all(const void* input, void* output, std::int64_t count,
-                                       DType dtype, Call call) {
-  return start({sched::Collective::kAllToAll, input, output, count, dtype, ReduceOp::kSum, 0},
-               call);
-}
-
+void Communicator::barrier(Call call) { run({}, call); }
 Request Communicator::start_barrier(Call call) { return start({}, call); }
 
 // ---- point to point
 
 void Communicator::send(const void* data, std::int64_t count, DType dtype, int peer, int tag) {
+  if (engine_->group() != nullptr) {
+    return engine_->group()->add(
+        *this,
+        {.sends = true, .source = data, .count = count, .dtype = dtype, .peer = peer, .tag = tag});
+  }
   const Timed timed(engine_->counters().send);
   engine_->send(data, count, dtype, peer, tag);
 }
 
 void Communicator::recv(void* data, std::int64_t count, DType dtype, int peer, int tag) {
+  if (engine_->group() != nullptr) {
+    return engine_->group()->add(
+        *this, {.target = data, .count = count, .dtype = dtype, .peer = peer, .tag = tag});
+  }
   const Timed timed(engine_->counters().recv);
   engine_->recv(data, count, dtype, peer, tag);
 }
 
 Request Communicator::start_send(const void* data, std::int64_t count, DType dtype, int peer,
                                  int tag) {
+  outside_group("a call that returns a request");
   const Timed timed(engine_->counters().send);
   Request request;
   request.transfer_ = &engine_->start_send(data, count, dtype, peer, tag);
@@ -383,6 +356,7 @@ Request Communicator::start_send(const void* data, std::int64_t count, DType dty
 }
 
 Request Communicator::start_recv(void* data, std::int64_t count, DType dtype, int peer, int tag) {
+  outside_group("a call that returns a request");
   const Timed timed(engine_->counters().recv);
   Request request;
   request.transfer_ = &engine_->start_recv(data, count, dtype, peer, tag);
@@ -394,11 +368,13 @@ Request Communicator::start_recv(void* data, std::int64_t count, DType dtype, in
 
 void Communicator::run_schedule(const sched::Schedule& schedule, const void* input, void* output,
                                 std::int64_t count, DType dtype, ReduceOp op) {
+  outside_group("run_schedule");
   engine_->run_schedule(
       schedule, {schedule.contract.op, input, output, count, dtype, op, schedule.contract.root});
 }
 
 Symmetric Communicator::allocate(std::size_t size_bytes) {
+  outside_group("allocate");
   std::byte* data = engine_->allocate(size_bytes);
   return {data, SymmetricDeleter{engine_->regions()}};
 }

@@ -20,7 +20,9 @@
 //   - throws comm::Error within options.timeout_s when a peer is late, dead, or failed; the
 //   communicator is
 //     then poisoned and every later call throws at once;
-//   - gives the same bits on all ranks and in every run with the same world and algorithm.
+//   - gives the same bits on all ranks and in every run with the same world and algorithm. What
+//   arithmetic does at its edges, in every type: README.md, Numbers;
+//   - is only noted while a group is open (group.h).
 #pragma once
 
 #include <chrono>
@@ -32,6 +34,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/ask.h"
 #include "comm/error.h"
 #include "sched/base/dtype.h"
 #include "sched/collective/contract.h"
@@ -43,7 +46,7 @@ class Bootstrap;
 class Communicator;
 class Engine;
 class Regions;
-struct Ask;
+class Group;
 struct Operation;
 struct Transfer;
 class DeviceDoor;
@@ -74,6 +77,10 @@ struct Options {
 struct Call {
   std::string_view algorithm =
       {};  // empty: the communicator's default. A forced name is never replaced
+  // Of a sum: one element of the call's type, read during the call; this rank's input counts times
+  // it, each product rounded to the type before anything is summed. Ranks may differ in it, and one
+  // without counts once.
+  const void* factor = nullptr;
 };
 
 // A started operation. Movable; must be waited for: its destructor aborts the program if the
@@ -191,7 +198,7 @@ class Communicator {
   // counts, except to all_to_all_v: there each rank says what it sends to and receives from each
   // peer, every pair must agree, and input and output may not overlap. Otherwise as above, the
   // in-place forms included; the schedules are those of the operations without _v.
-  using Counts = std::span<const std::int64_t>;
+  using Counts = ask::Counts;
   void reduce_scatter_v(const void* input, void* output, Counts counts, DType dtype, ReduceOp op,
                         Call call = {});
   void all_gather_v(const void* input, void* output, Counts counts, DType dtype, Call call = {});
@@ -240,6 +247,10 @@ class Communicator {
   [[nodiscard]] Request start_recv(void* data, std::int64_t count, DType dtype, int peer,
                                    int tag = 0);
 
+  // A collective as data, and started; what all of the above are.
+  void run(Ask ask, Call call = {});
+  [[nodiscard]] Request start(Ask ask, Call call = {});
+
   // Runs a schedule that is in no table (loaded from a file). It is proved first; throws UsageError
   // with the counterexample when it is wrong.
   void run_schedule(const sched::Schedule& schedule, const void* input, void* output,
@@ -270,11 +281,12 @@ class Communicator {
   void reset_counters();
 
  private:
+  friend class Group;
   explicit Communicator(std::unique_ptr<Engine> engine);
-  [[nodiscard]] Ask in_parts(Ask ask, Counts counts) const;
-  [[nodiscard]] Ask in_own_parts(Ask ask, Counts input_counts, Counts output_counts) const;
-  void run(const Ask& ask, Call call);
-  [[nodiscard]] Request start(const Ask& ask, Call call);
+  // Also while a group is being run.
+  [[nodiscard]] Request start_now(const Ask& ask, Call call);
+  // Refuses what a group cannot hold back.
+  void outside_group(const char* what) const;
   // Whether the call was the door's.
   [[nodiscard]] bool run_on_device(const Ask& ask, Call call);
   std::unique_ptr<Engine> engine_;

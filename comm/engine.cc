@@ -202,9 +202,24 @@ void Engine::abandon() {
 
 // ---- collectives
 
+std::span<Engine* const> Engine::of_thread() { return engines_of_thread; }
+
+void Engine::check_call(const Ask& ask, std::string_view algorithm) {
+  static_cast<void>(plan_of(resolve(ask, algorithm, Form::kStarted), ask));
+}
+
 void Engine::run(const Ask& ask, std::string_view algorithm) {
   raise_if_poisoned();
   const CallInfo call = resolve(ask, algorithm, Form::kBlocking);
+  if (ask.factor == nullptr) [[likely]]
+    return run_plain(call, ask);
+  Ask product = ask;
+  product.input = premultiply(ask, operations_[0]->products);
+  product.factor = nullptr;
+  run_plain(call, product);
+}
+
+void Engine::run_plain(const CallInfo& call, const Ask& ask) {
   Counter& counter = counters_.collective[static_cast<std::size_t>(ask.op)];
   if (!is_small(ask, call.algorithm)) {
     const Timed timed(counter);
@@ -345,8 +360,10 @@ Operation& Engine::begin(const CallInfo& call, const Plan& plan, const Ask& ask,
   operation.call = call;
   if (flag == 0) flag = announce(call);
   operation.number = calls_;
+  const void* const input =
+      ask.factor == nullptr ? ask.input : premultiply(ask, operation.products);
   operation.work = {.plan = &plan,
-                    .input = ask.input,
+                    .input = input,
                     .output = ask.output,
                     .count = ask.count,
                     .dtype = ask.dtype,

@@ -13,9 +13,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "comm/ask.h"
 #include "comm/bootstrap.h"
 #include "comm/communicator.h"
 #include "comm/executor.h"
@@ -34,6 +36,8 @@
 
 namespace sinew::comm {
 
+class Group;
+
 // A communicator's shared block: the roster, then the transport's lanes. Kept alive by the
 // communicators split from it, whose failures must be seen there.
 struct SharedBlock {
@@ -41,21 +45,6 @@ struct SharedBlock {
   std::unique_ptr<Roster> roster;
   std::unique_ptr<Network> network;  // null: all ranks map the block
   std::shared_ptr<SharedBlock> upper;
-};
-
-// A collective call as the caller made it.
-struct Ask {
-  sched::Collective op = sched::Collective::kBarrier;
-  const void* input = nullptr;
-  void* output = nullptr;
-  std::int64_t count = 0;
-  DType dtype = DType::kU8;
-  ReduceOp reduce = ReduceOp::kSum;
-  int root = 0;
-  // [world] elements of each block instead of `count`, which then is their sum; null: all equal.
-  // Of all_to_all: of the input's blocks, and those of the output.
-  const std::int64_t* counts = nullptr;
-  const std::int64_t* output_counts = nullptr;
 };
 
 // Adds the time of its scope to a counter.
@@ -79,8 +68,9 @@ struct Operation {
   CallInfo call;
   Work work;
   std::uint64_t number = 0;
-  std::int64_t own_count = 0;   // elements of this rank's output of a reduction
-  std::int64_t full_bytes = 0;  // of the whole vector
+  std::vector<std::byte> products;  // the input times the caller's factor
+  std::int64_t own_count = 0;       // elements of this rank's output of a reduction
+  std::int64_t full_bytes = 0;      // of the whole vector
   bool running = false;
 };
 
@@ -113,6 +103,17 @@ class Engine {
   [[nodiscard]] const Counters& all_counters();
   void reset_counters();
   [[nodiscard]] Machine machine() const { return machine_; }
+
+  // The engines of this thread.
+  [[nodiscard]] static std::span<Engine* const> of_thread();
+  // The group that notes this communicator's calls; null: none is open.
+  [[nodiscard]] Group* group() const { return group_; }
+  void set_group(Group* group) { group_ = group; }
+  // Throw what the call would.
+  void check_call(const Ask& ask, std::string_view algorithm);
+  void check_message(const void* data, std::int64_t count, DType dtype, int peer, int tag) const;
+  // Started calls that can be under way at once; one more waits for the oldest.
+  static constexpr std::size_t kStartedPlaces = kChannels - 1;
 
   void run(const Ask& ask, std::string_view algorithm);
   [[nodiscard]] Operation& start(const Ask& ask, std::string_view algorithm);
@@ -191,12 +192,16 @@ class Engine {
   [[nodiscard]] const OwnPlan& own_plan(const sched::Schedule& schedule);
   [[nodiscard]] Plan prove_and_compile(const sched::Schedule& schedule) const;
   void check(const Ask& ask) const;
+  void check_size(const Ask& ask) const;
   void check_buffers(const Ask& ask) const;
   void check_parts(const Ask& ask) const;
   [[nodiscard]] const Plan& plan_of(const CallInfo& call, const Ask& ask);
   [[nodiscard]] CallInfo resolve(const Ask& ask, std::string_view algorithm, Form form);
   [[nodiscard]] std::uint8_t algorithm_of(const Ask& ask, std::string_view name);
   [[nodiscard]] bool is_small(const Ask& ask, std::uint8_t algorithm) const;
+  void run_plain(const CallInfo& call, const Ask& ask);
+  // The input times the factor, in the output where that is as long, else in `room`.
+  [[nodiscard]] const void* premultiply(const Ask& ask, std::vector<std::byte>& room) const;
   void run_small(const CallInfo& call, const Ask& ask);
   [[nodiscard]] bool may_be_symmetric(const Ask& ask, std::uint8_t algorithm) const;
   void run_symmetric(const CallInfo& call, const Ask& ask);
@@ -281,6 +286,7 @@ class Engine {
   std::uint32_t history_ = 0;
   std::uint64_t started_ = 0;
   bool failed_ = false;
+  Group* group_ = nullptr;
   std::string copies_denied_;
   bool reads_peers_ = false;  // their own buffers, not only shared blocks
   Counters counters_{};

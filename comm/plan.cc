@@ -271,13 +271,14 @@ Plan compile_whole(const sched::Schedule& schedule, int rank, bool may_fuse) {
     fused.push_back(fuse(program));
     apart.push_back(keep_apart(program));
   }
-  const bool fuses = may_fuse && completes_unbuffered(schedule, fused);
+  const bool fused_exposes = may_fuse && completes(schedule, fused, Buffers::kNone);
+  const bool exposes = fused_exposes || completes(schedule, apart, Buffers::kNone);
+  // Where messages are copied in any case, one pass costs none more.
+  const bool fuses =
+      fused_exposes || (may_fuse && !exposes && completes(schedule, fused, Buffers::kOneEachLane));
   const std::vector<Chains>& chains = fuses ? fused : apart;
   const std::vector<bool> moved = find_moved(schedule, rank, chains);
-  return compile(schedule, rank,
-                 {.unbuffered = fuses || completes_unbuffered(schedule, apart),
-                  .fuse = fuses,
-                  .moved = &moved});
+  return compile(schedule, rank, {.unbuffered = exposes, .fuse = fuses, .moved = &moved});
 }
 
 const Plan& PlanCache::find(std::uint8_t algorithm, int root, bool apart) {

@@ -1,6 +1,8 @@
 // Engine's point-to-point half: arguments, starting and waiting for transfers.
 #include <fmt/core.h>
 
+#include <limits>
+
 #include "comm/engine.h"
 #include "sched/base/error.h"
 
@@ -11,6 +13,12 @@ static_assert(Communicator::kTags == kTagLanes);
 Transfer Engine::make_transfer(std::int64_t count, DType dtype, int peer, int tag) const {
   if (count < 0)
     throw UsageError(fmt::format("count {} is negative; legal values: 0 and more", count));
+  const std::int64_t most =
+      std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(size_of(dtype));
+  if (count > most) {
+    throw UsageError(fmt::format("count {} of {} takes more than 2^63 bytes; legal values: 0 to {}",
+                                 count, name_of(dtype), most));
+  }
   if (peer < 0 || peer >= world_) {
     throw UsageError(fmt::format("peer {} is no rank; legal values: 0 to {}", peer, world_ - 1));
   }
@@ -29,11 +37,23 @@ Transfer Engine::make_transfer(std::int64_t count, DType dtype, int peer, int ta
   return transfer;
 }
 
+namespace {
+
+void check_data(const void* data, std::int64_t size) {
+  if (size > 0 && data == nullptr)
+    throw UsageError(fmt::format("data is null but {} bytes are expected there", size));
+}
+
+}  // namespace
+
+void Engine::check_message(const void* data, std::int64_t count, DType dtype, int peer,
+                           int tag) const {
+  check_data(data, make_transfer(count, dtype, peer, tag).size);
+}
+
 Transfer& Engine::start_transfer(const Transfer& transfer) {
   raise_if_poisoned();
-  if (transfer.size > 0 && transfer.source == nullptr && transfer.target == nullptr) {
-    throw UsageError(fmt::format("data is null but {} bytes are expected there", transfer.size));
-  }
+  check_data(transfer.source != nullptr ? transfer.source : transfer.target, transfer.size);
   Transfer& started = messages_->start(transfer);
   const bool sends = transfer.direction == Transfer::Direction::kSend;
   if (sends) block_->roster->note_send(started.flag, started.call);

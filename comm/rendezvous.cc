@@ -20,11 +20,12 @@ struct Ref {
 
 class Run {
  public:
-  Run(const sched::Schedule& schedule, const std::vector<Chains>& chains)
-      : schedule_(schedule), chains_(chains) {
+  Run(const sched::Schedule& schedule, const std::vector<Chains>& chains, Buffers buffers)
+      : schedule_(schedule), chains_(chains), buffers_(buffers) {
     for (const sched::Program& program : schedule.programs) {
       done_.emplace_back(program.steps.size(), false);
       partner_.emplace_back(program.steps.size(), Ref{});
+      before_.emplace_back(program.steps.size(), Ref{0, kNone});
       first_dependence_.emplace_back();
       std::uint32_t next = 0;
       for (const sched::Step& step : program.steps) {
@@ -70,23 +71,38 @@ class Run {
         const std::size_t index = received[lane]++;
         CHECK_LT(index, sends[lane].size());
         partner_[rank][i] = sends[lane][index];
+        if (index + 1 == sends[lane].size()) continue;
+        const Ref next = sends[lane][index + 1];
+        before_[next.rank][next.step] = {rank, i};
       }
     }
   }
 
-  // A chain happens when all it waits for has, and every message it takes is being sent. Sends
-  // happen with the chain that takes them, so a chain of one send is left to its receiver.
+  // A chain happens when all it waits for has, and every message it takes is being sent or was.
+  // Without buffers sends happen with the chain that takes them.
   bool try_chain(std::uint32_t rank, const std::vector<std::uint32_t>& chain) {
     const std::vector<sched::Step>& steps = schedule_.programs[rank].steps;
-    if (done_[rank][chain.back()] || steps[chain.back()].verb == Verb::kSend) return false;
+    if (done_[rank][chain.back()]) return false;
+    if (steps[chain.back()].verb == Verb::kSend) return try_send({rank, chain.back()});
     for (const std::uint32_t i : chain) {
       if (!may_start({rank, i}, chain)) return false;
-      if (receives(steps[i].verb) && !may_start(partner_[rank][i], {})) return false;
+      if (!receives(steps[i].verb)) continue;
+      const Ref sent = partner_[rank][i];
+      if (!done_[sent.rank][sent.step] && !may_start(sent, {})) return false;
     }
     for (const std::uint32_t i : chain) {
       done_[rank][i] = true;
       if (receives(steps[i].verb)) done_[partner_[rank][i].rank][partner_[rank][i].step] = true;
     }
+    return true;
+  }
+
+  // Into the lane's buffer, once the message before it was taken.
+  bool try_send(Ref send) {
+    if (buffers_ == Buffers::kNone || !may_start(send, {})) return false;
+    const Ref taken = before_[send.rank][send.step];
+    if (taken.step != kNone && !done_[taken.rank][taken.step]) return false;
+    done_[send.rank][send.step] = true;
     return true;
   }
 
@@ -106,17 +122,21 @@ class Run {
   }
 
   const sched::Schedule& schedule_;
+  static constexpr std::uint32_t kNone = ~0U;
   const std::vector<Chains>& chains_;
+  Buffers buffers_;
   std::vector<std::vector<bool>> done_;
-  std::vector<std::vector<Ref>> partner_;
+  std::vector<std::vector<Ref>> partner_;  // of a receive: its send
+  std::vector<std::vector<Ref>> before_;   // of a send: what receives the lane's message before
   std::vector<std::vector<std::uint32_t>> first_dependence_;
 };
 
 }  // namespace
 
-bool completes_unbuffered(const sched::Schedule& schedule, const std::vector<Chains>& chains) {
+bool completes(const sched::Schedule& schedule, const std::vector<Chains>& chains,
+               Buffers buffers) {
   CHECK_EQ(schedule.programs.size(), chains.size());
-  return Run(schedule, chains).completes();
+  return Run(schedule, chains, buffers).completes();
 }
 
 }  // namespace sinew::comm

@@ -1,24 +1,38 @@
 #include "comm/sinew.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/group.h"
 #include "sched/base/error.h"
 
 using sinew::DType;
 using sinew::ReduceOp;
+using sinew::comm::Ask;
 using sinew::comm::Call;
 using sinew::comm::Communicator;
 using sinew::comm::Request;
 
+// A pre-multiplied sum; its place in the list is its number.
+struct PremulSum {
+  DType dtype = DType::kU8;
+  std::array<std::byte, sizeof(std::uint64_t)> factor{};
+  bool lives = false;
+};
+
 struct sinew_comm {
   std::unique_ptr<Communicator> communicator;
   std::vector<sinew::comm::Symmetric> allocations;
+  std::vector<PremulSum> sums;
 };
 
 struct sinew_request {
@@ -28,7 +42,9 @@ struct sinew_request {
 namespace {
 
 static_assert(static_cast<int>(DType::kU8) == SINEW_U8 &&
-              static_cast<int>(DType::kF16) == SINEW_F16);
+              static_cast<int>(DType::kF16) == SINEW_F16 &&
+              static_cast<int>(DType::kE5m2) == SINEW_E5M2);
+static_assert(sinew::kDTypes.size() == SINEW_E5M2 + 1);
 static_assert(static_cast<int>(ReduceOp::kAvg) == SINEW_AVG &&
               static_cast<int>(ReduceOp::kMin) == SINEW_MIN);
 
@@ -53,20 +69,11 @@ sinew_status guarded(const Body& body) {
 // Enumerations from C can hold anything.
 DType checked(sinew_dtype dtype) {
   const int value = static_cast<int>(dtype);
-  if (value < 0 || value > SINEW_U8) {
+  if (value < 0 || value > SINEW_E5M2) {
     throw sinew::UsageError("dtype " + std::to_string(value) + " is unknown; legal values: 0 to " +
-                            std::to_string(SINEW_U8));
+                            std::to_string(SINEW_E5M2));
   }
   return static_cast<DType>(value);
-}
-
-ReduceOp checked(sinew_reduce_op op) {
-  const int value = static_cast<int>(op);
-  if (value < 0 || value > SINEW_AVG) {
-    throw sinew::UsageError("reduction " + std::to_string(value) +
-                            " is unknown; legal values: 0 to " + std::to_string(SINEW_AVG));
-  }
-  return static_cast<ReduceOp>(value);
 }
 
 Communicator& checked(sinew_comm* comm) {
@@ -74,14 +81,48 @@ Communicator& checked(sinew_comm* comm) {
   return *comm->communicator;
 }
 
+// Beyond the enumeration: those that were made.
+constexpr int kFirstSum = 1000;
+
+PremulSum& sum_of(sinew_comm* comm, sinew_reduce_op op) {
+  const int value = static_cast<int>(op);
+  const auto place = static_cast<std::size_t>(value - kFirstSum);
+  if (value < kFirstSum || place >= comm->sums.size() || !comm->sums[place].lives) {
+    throw sinew::UsageError("reduction " + std::to_string(value) +
+                            " is unknown; legal values: 0 to " + std::to_string(SINEW_AVG) +
+                            ", and what sinew_comm_create_premul_sum gave");
+  }
+  return comm->sums[place];
+}
+
+struct Reduction {
+  ReduceOp op = ReduceOp::kSum;
+  std::array<std::byte, sizeof(std::uint64_t)> factor{};
+  bool has_factor = false;
+};
+
+struct Asked {
+  Ask ask;
+  Reduction by;
+};
+
+Reduction checked(sinew_comm* comm, sinew_reduce_op op, sinew_dtype dtype) {
+  const int value = static_cast<int>(op);
+  if (value >= 0 && value <= SINEW_AVG) return {static_cast<ReduceOp>(value), {}, false};
+  (void)checked(comm);
+  const PremulSum& sum = sum_of(comm, op);
+  if (sum.dtype != checked(dtype)) {
+    throw sinew::UsageError(std::string("a pre-multiplied sum of ") +
+                            std::string(sinew::name_of(sum.dtype)) + " in a call of " +
+                            std::string(sinew::name_of(checked(dtype))) +
+                            "; legal is the type it was made for");
+  }
+  return {ReduceOp::kSum, sum.factor, true};
+}
+
 Communicator::Counts counts_of(sinew_comm* comm, const int64_t* counts) {
   if (counts == nullptr) throw sinew::UsageError("the counts are NULL; legal is one per rank");
   return {counts, static_cast<std::size_t>(checked(comm).world())};
-}
-
-Call by(const char* algorithm) {
-  if (algorithm == nullptr) return {};
-  return {.algorithm = algorithm};
 }
 
 template <typename Start>
@@ -94,6 +135,39 @@ sinew_status started(sinew_request** request, const Start& start) {
     *request = owned.release();
   });
 }
+
+// Where a blocking call has no request to hand out.
+sinew_request* run_now = nullptr;
+
+// A collective: blocking when `request` is that place, else started. ask() gives the ask and what
+// it is reduced by, if anything.
+template <typename MakeAsk>
+sinew_status issue(sinew_comm* comm, sinew_request** request, const char* algorithm,
+                   const MakeAsk& ask) {
+  const auto with = [&](const auto& act) {
+    Communicator& communicator = checked(comm);
+    const Asked asked = ask();
+    const Call call{.algorithm = algorithm == nullptr ? std::string_view() : algorithm,
+                    .factor = asked.by.has_factor ? asked.by.factor.data() : nullptr};
+    return act(communicator, asked.ask, call);
+  };
+  if (request == &run_now) {
+    return guarded([&] {
+      with([](Communicator& communicator, const Ask& what, const Call& call) {
+        communicator.run(what, call);
+      });
+    });
+  }
+  return started(request, [&] {
+    return with([](Communicator& communicator, const Ask& what, const Call& call) {
+      return communicator.start(what, call);
+    });
+  });
+}
+
+// The group that is open on this thread, and how often it was opened.
+thread_local std::unique_ptr<sinew::comm::Group> open_group;
+thread_local int open_group_depth = 0;
 
 }  // namespace
 
@@ -139,110 +213,243 @@ sinew_status sinew_comm_duplicate(sinew_comm* comm, sinew_comm** copy) {
   });
 }
 
+sinew_status sinew_comm_create_premul_sum(sinew_comm* comm, const void* factor, sinew_dtype dtype,
+                                          sinew_reduce_op* op) {
+  return guarded([&] {
+    (void)checked(comm);
+    if (factor == nullptr || op == nullptr)
+      throw sinew::UsageError("the factor or the place for the reduction is NULL");
+    auto at = std::find_if(comm->sums.begin(), comm->sums.end(),
+                           [](const PremulSum& sum) { return !sum.lives; });
+    PremulSum sum{.dtype = checked(dtype), .lives = true};
+    std::memcpy(sum.factor.data(), factor, sinew::size_of(sum.dtype));
+    if (at == comm->sums.end()) at = comm->sums.insert(at, PremulSum{});
+    *at = sum;
+    *op = static_cast<sinew_reduce_op>(kFirstSum + (at - comm->sums.begin()));
+  });
+}
+
+sinew_status sinew_comm_destroy_op(sinew_comm* comm, sinew_reduce_op op) {
+  return guarded([&] {
+    (void)checked(comm);
+    sum_of(comm, op).lives = false;
+  });
+}
+
+sinew_status sinew_group_start(void) {
+  return guarded([] {
+    if (open_group_depth == 0) open_group = std::make_unique<sinew::comm::Group>();
+    ++open_group_depth;
+  });
+}
+
+sinew_status sinew_group_end(void) {
+  return guarded([] {
+    if (open_group_depth == 0)
+      throw sinew::UsageError("no group is open; legal only after sinew_group_start");
+    if (--open_group_depth > 0) return;
+    const std::unique_ptr<sinew::comm::Group> group = std::move(open_group);
+    group->run();
+  });
+}
+
 int sinew_comm_rank(const sinew_comm* comm) { return comm->communicator->rank(); }
 int sinew_comm_world(const sinew_comm* comm) { return comm->communicator->world(); }
 
-sinew_status sinew_comm_all_reduce(sinew_comm* comm, const void* input, void* output, int64_t count,
-                                   sinew_dtype dtype, sinew_reduce_op op, const char* algorithm) {
-  return guarded([&] {
-    checked(comm).all_reduce(input, output, count, checked(dtype), checked(op), by(algorithm));
+sinew_status sinew_comm_start_all_reduce(sinew_comm* comm, const void* input, void* output,
+                                         int64_t count, sinew_dtype dtype, sinew_reduce_op op,
+                                         const char* algorithm, sinew_request** request) {
+  return issue(comm, request, algorithm, [&] {
+    const Reduction reduction = checked(comm, op, dtype);
+    return Asked{sinew::comm::ask::all_reduce({input, output}, count, checked(dtype), reduction.op),
+                 reduction};
   });
 }
+sinew_status sinew_comm_all_reduce(sinew_comm* comm, const void* input, void* output, int64_t count,
+                                   sinew_dtype dtype, sinew_reduce_op op, const char* algorithm) {
+  return sinew_comm_start_all_reduce(comm, input, output, count, dtype, op, algorithm, &run_now);
+}
 
+sinew_status sinew_comm_start_reduce_scatter(sinew_comm* comm, const void* input, void* output,
+                                             int64_t count, sinew_dtype dtype, sinew_reduce_op op,
+                                             const char* algorithm, sinew_request** request) {
+  return issue(comm, request, algorithm, [&] {
+    const Reduction reduction = checked(comm, op, dtype);
+    return Asked{
+        sinew::comm::ask::reduce_scatter({input, output}, count, checked(dtype), reduction.op),
+        reduction};
+  });
+}
 sinew_status sinew_comm_reduce_scatter(sinew_comm* comm, const void* input, void* output,
                                        int64_t count, sinew_dtype dtype, sinew_reduce_op op,
                                        const char* algorithm) {
-  return guarded([&] {
-    checked(comm).reduce_scatter(input, output, count, checked(dtype), checked(op), by(algorithm));
+  return sinew_comm_start_reduce_scatter(comm, input, output, count, dtype, op, algorithm,
+                                         &run_now);
+}
+
+sinew_status sinew_comm_start_all_gather(sinew_comm* comm, const void* input, void* output,
+                                         int64_t count, sinew_dtype dtype, const char* algorithm,
+                                         sinew_request** request) {
+  return issue(comm, request, algorithm, [&] {
+    return Asked{sinew::comm::ask::all_gather({input, output}, count, checked(dtype)), {}};
   });
 }
-
 sinew_status sinew_comm_all_gather(sinew_comm* comm, const void* input, void* output, int64_t count,
                                    sinew_dtype dtype, const char* algorithm) {
-  return guarded(
-      [&] { checked(comm).all_gather(input, output, count, checked(dtype), by(algorithm)); });
+  return sinew_comm_start_all_gather(comm, input, output, count, dtype, algorithm, &run_now);
 }
 
+sinew_status sinew_comm_start_broadcast(sinew_comm* comm, const void* input, void* output,
+                                        int64_t count, sinew_dtype dtype, int root,
+                                        const char* algorithm, sinew_request** request) {
+  return issue(comm, request, algorithm, [&] {
+    return Asked{sinew::comm::ask::broadcast({input, output}, count, checked(dtype), root), {}};
+  });
+}
 sinew_status sinew_comm_broadcast(sinew_comm* comm, const void* input, void* output, int64_t count,
                                   sinew_dtype dtype, int root, const char* algorithm) {
-  return guarded(
-      [&] { checked(comm).broadcast(input, output, count, checked(dtype), root, by(algorithm)); });
+  return sinew_comm_start_broadcast(comm, input, output, count, dtype, root, algorithm, &run_now);
 }
 
+sinew_status sinew_comm_start_reduce(sinew_comm* comm, const void* input, void* output,
+                                     int64_t count, sinew_dtype dtype, sinew_reduce_op op, int root,
+                                     const char* algorithm, sinew_request** request) {
+  return issue(comm, request, algorithm, [&] {
+    const Reduction reduction = checked(comm, op, dtype);
+    return Asked{
+        sinew::comm::ask::reduce({input, output}, count, checked(dtype), reduction.op, root),
+        reduction};
+  });
+}
 sinew_status sinew_comm_reduce(sinew_comm* comm, const void* input, void* output, int64_t count,
                                sinew_dtype dtype, sinew_reduce_op op, int root,
                                const char* algorithm) {
-  return guarded([&] {
-    checked(comm).reduce(input, output, count, checked(dtype), checked(op), root, by(algorithm));
+  return sinew_comm_start_reduce(comm, input, output, count, dtype, op, root, algorithm, &run_now);
+}
+
+sinew_status sinew_comm_start_gather(sinew_comm* comm, const void* input, void* output,
+                                     int64_t count, sinew_dtype dtype, int root,
+                                     const char* algorithm, sinew_request** request) {
+  return issue(comm, request, algorithm, [&] {
+    return Asked{sinew::comm::ask::gather({input, output}, count, checked(dtype), root), {}};
   });
 }
-
 sinew_status sinew_comm_gather(sinew_comm* comm, const void* input, void* output, int64_t count,
                                sinew_dtype dtype, int root, const char* algorithm) {
-  return guarded(
-      [&] { checked(comm).gather(input, output, count, checked(dtype), root, by(algorithm)); });
+  return sinew_comm_start_gather(comm, input, output, count, dtype, root, algorithm, &run_now);
 }
 
+sinew_status sinew_comm_start_scatter(sinew_comm* comm, const void* input, void* output,
+                                      int64_t count, sinew_dtype dtype, int root,
+                                      const char* algorithm, sinew_request** request) {
+  return issue(comm, request, algorithm, [&] {
+    return Asked{sinew::comm::ask::scatter({input, output}, count, checked(dtype), root), {}};
+  });
+}
 sinew_status sinew_comm_scatter(sinew_comm* comm, const void* input, void* output, int64_t count,
                                 sinew_dtype dtype, int root, const char* algorithm) {
-  return guarded(
-      [&] { checked(comm).scatter(input, output, count, checked(dtype), root, by(algorithm)); });
+  return sinew_comm_start_scatter(comm, input, output, count, dtype, root, algorithm, &run_now);
 }
 
+sinew_status sinew_comm_start_all_to_all(sinew_comm* comm, const void* input, void* output,
+                                         int64_t count, sinew_dtype dtype, const char* algorithm,
+                                         sinew_request** request) {
+  return issue(comm, request, algorithm, [&] {
+    return Asked{sinew::comm::ask::all_to_all({input, output}, count, checked(dtype)), {}};
+  });
+}
 sinew_status sinew_comm_all_to_all(sinew_comm* comm, const void* input, void* output, int64_t count,
                                    sinew_dtype dtype, const char* algorithm) {
-  return guarded(
-      [&] { checked(comm).all_to_all(input, output, count, checked(dtype), by(algorithm)); });
+  return sinew_comm_start_all_to_all(comm, input, output, count, dtype, algorithm, &run_now);
 }
 
+sinew_status sinew_comm_start_reduce_scatter_v(sinew_comm* comm, const void* input, void* output,
+                                               const int64_t* counts, sinew_dtype dtype,
+                                               sinew_reduce_op op, const char* algorithm,
+                                               sinew_request** request) {
+  return issue(comm, request, algorithm, [&] {
+    const Reduction reduction = checked(comm, op, dtype);
+    return Asked{sinew::comm::ask::reduce_scatter_v({input, output}, counts_of(comm, counts),
+                                                    checked(dtype), reduction.op),
+                 reduction};
+  });
+}
 sinew_status sinew_comm_reduce_scatter_v(sinew_comm* comm, const void* input, void* output,
                                          const int64_t* counts, sinew_dtype dtype,
                                          sinew_reduce_op op, const char* algorithm) {
-  return guarded([&] {
-    checked(comm).reduce_scatter_v(input, output, counts_of(comm, counts), checked(dtype),
-                                   checked(op), by(algorithm));
-  });
+  return sinew_comm_start_reduce_scatter_v(comm, input, output, counts, dtype, op, algorithm,
+                                           &run_now);
 }
 
+sinew_status sinew_comm_start_all_gather_v(sinew_comm* comm, const void* input, void* output,
+                                           const int64_t* counts, sinew_dtype dtype,
+                                           const char* algorithm, sinew_request** request) {
+  return issue(comm, request, algorithm, [&] {
+    return Asked{
+        sinew::comm::ask::all_gather_v({input, output}, counts_of(comm, counts), checked(dtype)),
+        {}};
+  });
+}
 sinew_status sinew_comm_all_gather_v(sinew_comm* comm, const void* input, void* output,
                                      const int64_t* counts, sinew_dtype dtype,
                                      const char* algorithm) {
-  return guarded([&] {
-    checked(comm).all_gather_v(input, output, counts_of(comm, counts), checked(dtype),
-                               by(algorithm));
-  });
+  return sinew_comm_start_all_gather_v(comm, input, output, counts, dtype, algorithm, &run_now);
 }
 
+sinew_status sinew_comm_start_gather_v(sinew_comm* comm, const void* input, void* output,
+                                       const int64_t* counts, sinew_dtype dtype, int root,
+                                       const char* algorithm, sinew_request** request) {
+  return issue(comm, request, algorithm, [&] {
+    return Asked{
+        sinew::comm::ask::gather_v({input, output}, counts_of(comm, counts), checked(dtype), root),
+        {}};
+  });
+}
 sinew_status sinew_comm_gather_v(sinew_comm* comm, const void* input, void* output,
                                  const int64_t* counts, sinew_dtype dtype, int root,
                                  const char* algorithm) {
-  return guarded([&] {
-    checked(comm).gather_v(input, output, counts_of(comm, counts), checked(dtype), root,
-                           by(algorithm));
-  });
+  return sinew_comm_start_gather_v(comm, input, output, counts, dtype, root, algorithm, &run_now);
 }
 
+sinew_status sinew_comm_start_scatter_v(sinew_comm* comm, const void* input, void* output,
+                                        const int64_t* counts, sinew_dtype dtype, int root,
+                                        const char* algorithm, sinew_request** request) {
+  return issue(comm, request, algorithm, [&] {
+    return Asked{
+        sinew::comm::ask::scatter_v({input, output}, counts_of(comm, counts), checked(dtype), root),
+        {}};
+  });
+}
 sinew_status sinew_comm_scatter_v(sinew_comm* comm, const void* input, void* output,
                                   const int64_t* counts, sinew_dtype dtype, int root,
                                   const char* algorithm) {
-  return guarded([&] {
-    checked(comm).scatter_v(input, output, counts_of(comm, counts), checked(dtype), root,
-                            by(algorithm));
-  });
+  return sinew_comm_start_scatter_v(comm, input, output, counts, dtype, root, algorithm, &run_now);
 }
 
+sinew_status sinew_comm_start_all_to_all_v(sinew_comm* comm, const void* input,
+                                           const int64_t* input_counts, void* output,
+                                           const int64_t* output_counts, sinew_dtype dtype,
+                                           const char* algorithm, sinew_request** request) {
+  return issue(comm, request, algorithm, [&] {
+    return Asked{sinew::comm::ask::all_to_all_v({input, output}, counts_of(comm, input_counts),
+                                                counts_of(comm, output_counts), checked(dtype)),
+                 {}};
+  });
+}
 sinew_status sinew_comm_all_to_all_v(sinew_comm* comm, const void* input,
                                      const int64_t* input_counts, void* output,
                                      const int64_t* output_counts, sinew_dtype dtype,
                                      const char* algorithm) {
-  return guarded([&] {
-    checked(comm).all_to_all_v(input, counts_of(comm, input_counts), output,
-                               counts_of(comm, output_counts), checked(dtype), by(algorithm));
-  });
+  return sinew_comm_start_all_to_all_v(comm, input, input_counts, output, output_counts, dtype,
+                                       algorithm, &run_now);
 }
 
+sinew_status sinew_comm_start_barrier(sinew_comm* comm, const char* algorithm,
+                                      sinew_request** request) {
+  return issue(comm, request, algorithm, [&] { return Asked{{}, {}}; });
+}
 sinew_status sinew_comm_barrier(sinew_comm* comm, const char* algorithm) {
-  return guarded([&] { checked(comm).barrier(by(algorithm)); });
+  return sinew_comm_start_barrier(comm, algorithm, &run_now);
 }
 
 sinew_status sinew_comm_send(sinew_comm* comm, const void* data, int64_t count, sinew_dtype dtype,
@@ -253,126 +460,6 @@ sinew_status sinew_comm_send(sinew_comm* comm, const void* data, int64_t count, 
 sinew_status sinew_comm_recv(sinew_comm* comm, void* data, int64_t count, sinew_dtype dtype,
                              int peer, int tag) {
   return guarded([&] { checked(comm).recv(data, count, checked(dtype), peer, tag); });
-}
-
-sinew_status sinew_comm_start_all_reduce(sinew_comm* comm, const void* input, void* output,
-                                         int64_t count, sinew_dtype dtype, sinew_reduce_op op,
-                                         const char* algorithm, sinew_request** request) {
-  return started(request, [&] {
-    return checked(comm).start_all_reduce(input, output, count, checked(dtype), checked(op),
-                                          by(algorithm));
-  });
-}
-
-sinew_status sinew_comm_start_reduce_scatter(sinew_comm* comm, const void* input, void* output,
-                                             int64_t count, sinew_dtype dtype, sinew_reduce_op op,
-                                             const char* algorithm, sinew_request** request) {
-  return started(request, [&] {
-    return checked(comm).start_reduce_scatter(input, output, count, checked(dtype), checked(op),
-                                              by(algorithm));
-  });
-}
-
-sinew_status sinew_comm_start_all_gather(sinew_comm* comm, const void* input, void* output,
-                                         int64_t count, sinew_dtype dtype, const char* algorithm,
-                                         sinew_request** request) {
-  return started(request, [&] {
-    return checked(comm).start_all_gather(input, output, count, checked(dtype), by(algorithm));
-  });
-}
-
-sinew_status sinew_comm_start_broadcast(sinew_comm* comm, const void* input, void* output,
-                                        int64_t count, sinew_dtype dtype, int root,
-                                        const char* algorithm, sinew_request** request) {
-  return started(request, [&] {
-    return checked(comm).start_broadcast(input, output, count, checked(dtype), root, by(algorithm));
-  });
-}
-
-sinew_status sinew_comm_start_reduce(sinew_comm* comm, const void* input, void* output,
-                                     int64_t count, sinew_dtype dtype, sinew_reduce_op op, int root,
-                                     const char* algorithm, sinew_request** request) {
-  return started(request, [&] {
-    return checked(comm).start_reduce(input, output, count, checked(dtype), checked(op), root,
-                                      by(algorithm));
-  });
-}
-
-sinew_status sinew_comm_start_gather(sinew_comm* comm, const void* input, void* output,
-                                     int64_t count, sinew_dtype dtype, int root,
-                                     const char* algorithm, sinew_request** request) {
-  return started(request, [&] {
-    return checked(comm).start_gather(input, output, count, checked(dtype), root, by(algorithm));
-  });
-}
-
-sinew_status sinew_comm_start_scatter(sinew_comm* comm, const void* input, void* output,
-                                      int64_t count, sinew_dtype dtype, int root,
-                                      const char* algorithm, sinew_request** request) {
-  return started(request, [&] {
-    return checked(comm).start_scatter(input, output, count, checked(dtype), root, by(algorithm));
-  });
-}
-
-sinew_status sinew_comm_start_all_to_all(sinew_comm* comm, const void* input, void* output,
-                                         int64_t count, sinew_dtype dtype, const char* algorithm,
-                                         sinew_request** request) {
-  return started(request, [&] {
-    return checked(comm).start_all_to_all(input, output, count, checked(dtype), by(algorithm));
-  });
-}
-
-sinew_status sinew_comm_start_reduce_scatter_v(sinew_comm* comm, const void* input, void* output,
-                                               const int64_t* counts, sinew_dtype dtype,
-                                               sinew_reduce_op op, const char* algorithm,
-                                               sinew_request** request) {
-  return started(request, [&] {
-    return checked(comm).start_reduce_scatter_v(input, output, counts_of(comm, counts),
-                                                checked(dtype), checked(op), by(algorithm));
-  });
-}
-
-sinew_status sinew_comm_start_all_gather_v(sinew_comm* comm, const void* input, void* output,
-                                           const int64_t* counts, sinew_dtype dtype,
-                                           const char* algorithm, sinew_request** request) {
-  return started(request, [&] {
-    return checked(comm).start_all_gather_v(input, output, counts_of(comm, counts), checked(dtype),
-                                            by(algorithm));
-  });
-}
-
-sinew_status sinew_comm_start_gather_v(sinew_comm* comm, const void* input, void* output,
-                                       const int64_t* counts, sinew_dtype dtype, int root,
-                                       const char* algorithm, sinew_request** request) {
-  return started(request, [&] {
-    return checked(comm).start_gather_v(input, output, counts_of(comm, counts), checked(dtype),
-                                        root, by(algorithm));
-  });
-}
-
-sinew_status sinew_comm_start_scatter_v(sinew_comm* comm, const void* input, void* output,
-                                        const int64_t* counts, sinew_dtype dtype, int root,
-                                        const char* algorithm, sinew_request** request) {
-  return started(request, [&] {
-    return checked(comm).start_scatter_v(input, output, counts_of(comm, counts), checked(dtype),
-                                         root, by(algorithm));
-  });
-}
-
-sinew_status sinew_comm_start_all_to_all_v(sinew_comm* comm, const void* input,
-                                           const int64_t* input_counts, void* output,
-                                           const int64_t* output_counts, sinew_dtype dtype,
-                                           const char* algorithm, sinew_request** request) {
-  return started(request, [&] {
-    return checked(comm).start_all_to_all_v(input, counts_of(comm, input_counts), output,
-                                            counts_of(comm, output_counts), checked(dtype),
-                                            by(algorithm));
-  });
-}
-
-sinew_status sinew_comm_start_barrier(sinew_comm* comm, const char* algorithm,
-                                      sinew_request** request) {
-  return started(request, [&] { return checked(comm).start_barrier(by(algorithm)); });
 }
 
 sinew_status sinew_comm_start_send(sinew_comm* comm, const void* data, int64_t count,

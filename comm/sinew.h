@@ -31,7 +31,12 @@ typedef enum {
   SINEW_F16 = 3,
   SINEW_I32 = 4,
   SINEW_I64 = 5,
-  SINEW_U8 = 6
+  SINEW_U8 = 6,
+  SINEW_I8 = 7,
+  SINEW_U32 = 8,
+  SINEW_U64 = 9,
+  SINEW_E4M3 = 10, /* 8-bit floats of the OCP specification */
+  SINEW_E5M2 = 11
 } sinew_dtype;
 
 typedef enum {
@@ -39,7 +44,9 @@ typedef enum {
   SINEW_PROD = 1,
   SINEW_MIN = 2,
   SINEW_MAX = 3,
-  SINEW_AVG = 4
+  SINEW_AVG = 4,
+  SINEW_REDUCE_OP_ROOM =
+      0x7fffffff /* no reduction: others come from sinew_comm_create_premul_sum */
 } sinew_reduce_op;
 
 /* NULL members and a timeout of 0 take the defaults. */
@@ -61,6 +68,20 @@ sinew_status sinew_comm_split(sinew_comm* comm, int color, int key, sinew_comm**
 sinew_status sinew_comm_duplicate(sinew_comm* comm, sinew_comm** copy);
 int sinew_comm_rank(const sinew_comm* comm);
 int sinew_comm_world(const sinew_comm* comm);
+
+/* A reduction of this communicator and rank: the sum, of this rank's input times `factor`, one
+ * element of the type, which is copied. Ranks may have different factors, and SINEW_SUM is the
+ * factor 1. For all_reduce, reduce_scatter, reduce and reduce_scatter_v of that type. */
+sinew_status sinew_comm_create_premul_sum(sinew_comm* comm, const void* factor, sinew_dtype dtype,
+                                          sinew_reduce_op* op);
+/* What is under way with it goes on. */
+sinew_status sinew_comm_destroy_op(sinew_comm* comm, sinew_reduce_op op);
+
+/* Between these two, collectives and messages of all communicators of this thread are only noted,
+ * and sinew_group_end makes them all: see group.h. Pairs may be nested; the last end does the work.
+ * A call that is refused makes the whole group refused, and sinew_group_end returns SINEW_USAGE. */
+sinew_status sinew_group_start(void);
+sinew_status sinew_group_end(void);
 
 sinew_status sinew_comm_all_reduce(sinew_comm* comm, const void* input, void* output, int64_t count,
                                    sinew_dtype dtype, sinew_reduce_op op, const char* algorithm);

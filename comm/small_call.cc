@@ -136,12 +136,14 @@ void Engine::combine_boxes(const Ask& ask) {
     if (target != source) std::memcpy(target, source, static_cast<std::size_t>(part));
   };
   const auto reduce = [&](std::int64_t box_size, std::int64_t offset) {
+    // Not even the bits of a NaN change where nothing is reduced.
+    if (world_ == 1) return copy(output, input + offset);
     for (int peer = 0; peer < world_; ++peer) {
       const std::byte* share = peer == rank_ ? input : boxes_->payload(peer, box_size);
       sources_[static_cast<std::size_t>(peer)] = share + offset;
     }
     kernels::reduce_many(ask.reduce, ask.dtype, output, sources_, ask.count);
-    if (ask.reduce == ReduceOp::kAvg && world_ > 1)
+    if (ask.reduce == ReduceOp::kAvg)
       kernels::scale(ask.dtype, output, ask.count, world_);
   };
   switch (ask.op) {

@@ -9,6 +9,7 @@
 #include "kernels/simd_targets.h"
 
 #if SINEW_SIMD_BODY
+#include "kernels/float8_simd_inl.h"
 #include "kernels/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -96,69 +97,24 @@ void from_f16(const f16* source, float* target, std::int64_t count) {
   });
 }
 
-// The bits of T in each 32-bit lane; the steps of to_float8.
-template <typename T>
-HWY_INLINE hn::Vec<WordTag> float8_bits(FloatVec value) {
-  using Traits = Float8Traits<T>;
-  constexpr int kDropped = 23 - Traits::kFractionBits;
-  const FloatTag d;
-  const WordTag d32;
-  const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(d32, value)), hn::Set(d32, 0x80));
-  const auto clamped = hn::Min(hn::Abs(value), hn::Set(d, Traits::kLargest));
-  const auto bits = hn::BitCast(d32, clamped);
-
-  const auto odd = hn::And(hn::ShiftRight<kDropped>(bits), hn::Set(d32, 1));
-  constexpr std::uint32_t kAdd = ((1U << (kDropped - 1)) - 1) - ((127U - Traits::kBias) << 23);
-  const auto normal = hn::ShiftRight<kDropped>(hn::Add(hn::Add(bits, hn::Set(d32, kAdd)), odd));
-
-  const auto aligner = hn::Set(d, smallest_float8<T>() * 0x1p23F);
-  const auto subnormal =
-      hn::Sub(hn::BitCast(d32, hn::Add(clamped, aligner)), hn::BitCast(d32, aligner));
-
-  const auto is_normal =
-      hn::Ge(clamped, hn::Set(d, smallest_float8<T>() * (1 << Traits::kFractionBits)));
-  const auto magnitude = hn::IfThenElse(hn::RebindMask(d32, is_normal), normal, subnormal);
-  const auto is_nan = hn::RebindMask(d32, hn::IsNaN(value));
-  return hn::Or(sign, hn::IfThenElse(is_nan, hn::Set(d32, 0x7f), magnitude));
-}
-
 template <typename T>
 void to_8(const float* source, float scale, T* target, std::int64_t count) {
-  const hn::Rebind<std::uint8_t, FloatTag> d8;
-  const hn::RebindToSigned<WordTag> di;
+  const ByteTag<FloatTag> d8;
   const auto factor = hn::Set(FloatTag(), scale);
   narrow_all(source, target, count, [&](FloatVec value, T* to) SINEW_LAMBDA {
-    const auto bits = hn::BitCast(di, float8_bits<T>(hn::Mul(value, factor)));
-    hn::StoreU(hn::DemoteTo(d8, bits), d8, reinterpret_cast<std::uint8_t*>(to));
+    hn::StoreU(narrow_float8<T>(FloatTag(), hn::Mul(value, factor)), d8,
+               reinterpret_cast<std::uint8_t*>(to));
   });
-}
-
-HWY_INLINE FloatVec float8_value(const e4m3* from) {
-  const FloatTag d;
-  const WordTag d32;
-  const hn::Rebind<std::uint8_t, FloatTag> d8;
-  const auto bits = hn::PromoteTo(d32, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(from)));
-  const auto magnitude = hn::And(bits, hn::Set(d32, 0x7f));
-  const auto value = hn::Mul(hn::BitCast(d, hn::ShiftLeft<20>(magnitude)), hn::Set(d, 0x1p120F));
-  const auto is_nan = hn::RebindMask(d, hn::Eq(magnitude, hn::Set(d32, 0x7f)));
-  const auto sign = hn::ShiftLeft<24>(hn::Xor(bits, magnitude));
-  return hn::Or(hn::IfThenElse(is_nan, hn::NaN(d), value), hn::BitCast(d, sign));
-}
-
-// e5m2 is the upper half of f16.
-HWY_INLINE FloatVec float8_value(const e5m2* from) {
-  const hn::Rebind<std::uint8_t, FloatTag> d8;
-  const hn::Rebind<std::uint16_t, FloatTag> d16;
-  const hn::Rebind<hwy::float16_t, FloatTag> d_half;
-  const auto bits = hn::PromoteTo(d16, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(from)));
-  return hn::PromoteTo(FloatTag(), hn::BitCast(d_half, hn::ShiftLeft<8>(bits)));
 }
 
 template <typename T>
 void from_8(const T* source, float scale, float* target, std::int64_t count) {
+  const ByteTag<FloatTag> d8;
   const auto factor = hn::Set(FloatTag(), scale);
-  widen_all(source, target, count,
-            [&](const T* from) SINEW_LAMBDA { return hn::Mul(float8_value(from), factor); });
+  widen_all(source, target, count, [&](const T* from) SINEW_LAMBDA {
+    const auto bytes = hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(from));
+    return hn::Mul(widen_float8<T>(FloatTag(), bytes), factor);
+  });
 }
 
 // Two chains; the operand order passes over a NaN: the maximum is its second operand when

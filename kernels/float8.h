@@ -1,22 +1,15 @@
-// The 8-bit floats of the OCP specification (2023). e4m3: 4 exponent and 3 fraction bits, bias 7,
-// no infinity, one NaN (0x7f with either sign), largest value 448. e5m2: 5 and 2 bits, bias 15,
-// infinities, largest value 57344.
+// Conversions of the 8-bit floats of the OCP specification (2023). e4m3: 4 exponent and 3 fraction
+// bits, bias 7, no infinity, one NaN (0x7f with either sign), largest value 448. e5m2: 5 and 2
+// bits, bias 15, infinities, largest value 57344. Device code uses them too.
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "sched/base/dtype.h"
 
 namespace sinew::kernels {
-
-struct e4m3 {
-  std::uint8_t bits;
-};
-struct e5m2 {
-  std::uint8_t bits;
-};
 
 template <typename T>
 struct Float8Traits;
@@ -43,12 +36,13 @@ constexpr float smallest_float8() {
 
 // Nearest even; beyond the largest value, infinities included, the largest value; NaN stays NaN.
 template <typename T>
-T to_float8(float value) {
+constexpr T to_float8(float value) {
   using Traits = Float8Traits<T>;
   constexpr int kDropped = 23 - Traits::kFractionBits;
-  const auto sign = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(value) >> 24 & 0x80U);
-  const float magnitude = std::fabs(value);
-  if (std::isnan(value)) return {static_cast<std::uint8_t>(sign | 0x7fU)};
+  const auto given = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint8_t>(given >> 24 & 0x80U);
+  if ((given & 0x7fffffffU) > 0x7f800000U) return {static_cast<std::uint8_t>(sign | 0x7fU)};
+  const auto magnitude = std::bit_cast<float>(given & 0x7fffffffU);
   const float clamped = magnitude < Traits::kLargest ? magnitude : Traits::kLargest;
   const auto bits = std::bit_cast<std::uint32_t>(clamped);
   constexpr std::uint32_t kLeastNormal = static_cast<std::uint32_t>(128 - Traits::kBias) << 23;
@@ -65,15 +59,21 @@ T to_float8(float value) {
   return {static_cast<std::uint8_t>(sign | (aligned - std::bit_cast<std::uint32_t>(aligner)))};
 }
 
-// Exact.
-inline float to_float(e4m3 value) {
-  const std::uint32_t magnitude = value.bits & 0x7fU;
-  const float exact =
-      magnitude == 0x7fU ? NAN : std::bit_cast<float>(magnitude << 20) * 0x1p120F;  // rebias by 120
-  return (value.bits & 0x80U) != 0 ? -exact : exact;
-}
-inline float to_float(e5m2 value) {
-  return sinew::to_float(f16{static_cast<std::uint16_t>(value.bits << 8)});
-}
+// e5m2 is the upper half of f16.
+constexpr f16 as_f16(e5m2 value) { return {static_cast<std::uint16_t>(value.bits << 8)}; }
 
 }  // namespace sinew::kernels
+
+namespace sinew {
+
+// Exact. Here, where calls find them by their arguments' type.
+constexpr float to_float(e4m3 value) {
+  const std::uint32_t magnitude = value.bits & 0x7fU;
+  const float exact = magnitude == 0x7fU
+                          ? std::numeric_limits<float>::quiet_NaN()
+                          : std::bit_cast<float>(magnitude << 20) * 0x1p120F;  // rebias by 120
+  return (value.bits & 0x80U) != 0 ? -exact : exact;
+}
+inline float to_float(e5m2 value) { return to_float(kernels::as_f16(value)); }
+
+}  // namespace sinew

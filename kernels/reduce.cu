@@ -80,8 +80,7 @@ __global__ void __launch_bounds__(kStrideThreads)
 template <typename T>
 __global__ void __launch_bounds__(kStrideThreads)
     scale_kernel(T* data, std::int64_t count, std::int64_t divisor) {
-  // Integers divide in 64 bits: the divisor may exceed what a u8 holds.
-  using W = std::conditional_t<std::is_integral_v<T>, std::int64_t, Wide<T>>;
+  using W = Divided<T>;
   for (std::int64_t i = gpu::grid_thread(); i < count; i += gpu::grid_threads()) {
     const W quotient = static_cast<W>(to_wide(data[i])) / static_cast<W>(divisor);
     data[i] = from_wide<T>(static_cast<Wide<T>>(quotient));

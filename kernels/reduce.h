@@ -1,8 +1,9 @@
 // Element-wise reductions: what collectives do with the bytes they move.
 //
-// Order and precision, for every dtype: one operation, one rounding. bf16 and f16 widen to f32,
-// combine, round to nearest even once per call; reduce_many accumulates all sources in f32 in the
-// order of the sources and rounds once. Integers wrap. min and max are IEEE 754-2019 minimum and
+// Order and precision, for every dtype: one operation, one rounding. bf16, f16, e4m3 and
+// e5m2 widen to f32, combine, round to nearest even once per call; reduce_many accumulates all
+// sources in f32 in the order of the sources and rounds once. What 8-bit floats round to saturates
+// (float8.h), the infinities of e5m2 too. Integers wrap. min and max are IEEE 754-2019 minimum and
 // maximum: if either operand is NaN the result is NaN, and -0 is less than +0, so that both
 // commute. Which NaN is not stated. avg adds like sum; the division happens once, in scale.
 // Pointers need the element's natural alignment only. Every version gives the same bits (NaN

@@ -1,5 +1,5 @@
 // The vector reductions of many sources: each source is read once, the running result stays in
-// registers, and 16-bit floats stay widened until the one rounding at the end. See reduce_simd.cc
+// registers, and narrow floats stay widened until the one rounding at the end. See reduce_simd.cc
 // for the last vector.
 #include <span>
 
@@ -108,9 +108,9 @@ void many(void* target, Sources sources, std::int64_t count) {
       static_cast<std::int64_t>(sources.size() + 1) * count * static_cast<std::int64_t>(sizeof(E));
   if (bypasses_cache(bytes_touched) && !is_among(t, sources)) {
     hn::StoreU(combined_at<op, L, E>(sources, 0), d, t);
-    i = combine_pairs<op, L, Prefetch::kYes, E>(sources, elements_to_alignment(t, lanes), count,
-                                                [&](auto value, std::int64_t at)
-                                                    SINEW_LAMBDA { hn::Stream(value, d, t + at); });
+    i = combine_pairs<op, L, Prefetch::kYes, E>(
+        sources, elements_to_alignment(t, lanes), count,
+        [&](auto value, std::int64_t at) SINEW_LAMBDA { store_past_cache(value, d, t + at); });
     hwy::FlushStream();
   } else {
     i = combine_pairs<op, L, Prefetch::kNo, E>(sources, 0, count,

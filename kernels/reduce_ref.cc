@@ -71,8 +71,7 @@ void many(void* target, std::span<const void* const> sources, std::int64_t count
 template <typename T>
 void scale_by(void* data, std::int64_t count, std::int64_t divisor) {
   auto* d = static_cast<T*>(data);
-  // Integers divide in 64 bits: the number of ranks may exceed what a u8 holds.
-  using W = std::conditional_t<std::is_integral_v<T>, std::int64_t, Wide<T>>;
+  using W = Divided<T>;
   for (std::int64_t i = 0; i < count; ++i) {
     const W quotient = static_cast<W>(widen(d[i])) / static_cast<W>(divisor);
     d[i] = narrow<T>(static_cast<Wide<T>>(quotient));

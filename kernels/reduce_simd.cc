@@ -59,8 +59,8 @@ HWY_NOINLINE std::int64_t binary_streaming(E* t, const E* a, const E* b, std::in
   for (; i + 2 * lanes <= count; i += 2 * lanes) {
     const auto first = combined_at<op, L>(a + i, b + i);
     const auto second = combined_at<op, L>(a + i + lanes, b + i + lanes);
-    hn::Stream(first, d, t + i);
-    hn::Stream(second, d, t + i + lanes);
+    store_past_cache(first, d, t + i);
+    store_past_cache(second, d, t + i + lanes);
   }
   hwy::FlushStream();
   return i;

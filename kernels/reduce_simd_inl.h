@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/element.h"
+#include "kernels/float8_simd_inl.h"
 #include "kernels/reduce.h"
 #include "kernels/simd_inl.h"
 #include "sched/base/dtype.h"
@@ -75,11 +77,12 @@ HWY_INLINE hn::Vec<D> combine(D d, hn::Vec<D> a, hn::Vec<D> b) {
       return hn::Max(a, b);
   } else {
     static_assert(op == ReduceOp::kProd);
-    if constexpr (std::is_same_v<T, std::int64_t>) {
+    if constexpr (std::is_integral_v<T> && sizeof(T) == 8) {
       const hn::RebindToUnsigned<D> du;
       return hn::BitCast(d, wrapping_mul_64(du, hn::BitCast(du, a), hn::BitCast(du, b)));
-    } else if constexpr (std::is_same_v<T, std::uint8_t>) {
-      return wrapping_mul_8(d, a, b);
+    } else if constexpr (std::is_integral_v<T> && sizeof(T) == 1) {
+      const hn::RebindToUnsigned<D> du;
+      return hn::BitCast(d, wrapping_mul_8(du, hn::BitCast(du, a), hn::BitCast(du, b)));
     } else {
       return hn::Mul(a, b);
     }
@@ -149,37 +152,52 @@ struct Lanes<bf16, Tag> {
   }
 };
 
-// f16: the processor's conversions, which round to nearest even and keep subnormals. The vector in
-// memory is half a register, so that it widens to a whole one without moving halves about.
-template <class Tag>
-struct Lanes<f16, Tag> {
+// f16, by the processor's conversions, which round to nearest even and keep subnormals, and the
+// 8-bit floats. The vector in memory is a half or a quarter of a register, so that it widens to a
+// whole one without moving parts about.
+template <typename T, class Tag>
+struct WidenedLanes {
   using D = Tag;
   using DFloat = hn::Rebind<float, D>;
   using DHalf = hn::Rebind<hwy::float16_t, D>;
   using Memory = hn::Vec<D>;
   using Wide = hn::Vec<DFloat>;
   static HWY_INLINE Wide widen(Memory value) {
-    return hn::PromoteTo(DFloat(), hn::BitCast(DHalf(), value));
+    if constexpr (kIsFloat8<T>) {
+      return widen_float8<T>(DFloat(), value);
+    } else {
+      return hn::PromoteTo(DFloat(), hn::BitCast(DHalf(), value));
+    }
   }
   static HWY_INLINE Memory narrow(Wide value) {
-    return hn::BitCast(D(), hn::DemoteTo(DHalf(), value));
+    if constexpr (kIsFloat8<T>) {
+      return narrow_float8<T>(DFloat(), value);
+    } else {
+      return hn::BitCast(D(), hn::DemoteTo(DHalf(), value));
+    }
   }
   template <ReduceOp op>
   static HWY_INLINE Wide combine_wide(Wide a, Wide b) {
     return combine<op>(DFloat(), a, b);
   }
 };
+template <class Tag>
+struct Lanes<f16, Tag> : WidenedLanes<f16, Tag> {};
+template <class Tag>
+struct Lanes<e4m3, Tag> : WidenedLanes<e4m3, Tag> {};
+template <class Tag>
+struct Lanes<e5m2, Tag> : WidenedLanes<e5m2, Tag> {};
 
-// How an element lies in memory: 16-bit floats as their bits.
+// How an element lies in memory: narrow floats as their bits.
 template <typename T>
-using Stored =
-    std::conditional_t<std::is_same_v<T, bf16> || std::is_same_v<T, f16>, std::uint16_t, T>;
+using Stored = std::conditional_t<kIsHalf<T>, std::uint16_t,
+                                  std::conditional_t<kIsFloat8<T>, std::uint8_t, T>>;
 
 // The vector that fills a register, widened where that is wider, and those of exactly `bytes`.
 template <typename T>
-using FullLanes = Lanes<
-    T, std::conditional_t<std::is_same_v<T, f16>, hn::Rebind<std::uint16_t, hn::ScalableTag<float>>,
-                          hn::ScalableTag<Stored<T>>>>;
+using FullLanes = Lanes<T, std::conditional_t<std::is_same_v<T, f16> || kIsFloat8<T>,
+                                              hn::Rebind<Stored<T>, hn::ScalableTag<float>>,
+                                              hn::ScalableTag<Stored<T>>>>;
 template <typename T, std::size_t bytes>
 using FixedLanes = Lanes<T, hn::FixedTag<Stored<T>, bytes / sizeof(T)>>;
 
@@ -214,6 +232,16 @@ HWY_INLINE void store_few(hn::Vec<D> value, D d, E* to, std::int64_t count) {
   HWY_ALIGN E word[16 / sizeof(E)] = {};
   hn::StoreU(value, d, word);
   for (std::int64_t i = 0; i < count; ++i) to[i] = word[i];
+}
+
+// Past the cache, where a vector in memory is as long as the processor's shortest such store.
+template <class D, typename E = hn::TFromD<D>>
+HWY_INLINE void store_past_cache(hn::Vec<D> value, D d, E* to) {
+  if constexpr (hn::MaxLanes(D()) * sizeof(E) >= 16) {
+    hn::Stream(value, d, to);
+  } else {
+    hn::StoreU(value, d, to);
+  }
 }
 
 // Defined in reduce_many_simd.cc: fills in the many-source functions.

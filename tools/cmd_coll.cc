@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "bench/bound.h"
@@ -310,7 +311,8 @@ class Bench {
       candidates.emplace_back([&] { run_own(ours, shape, *request.schedule); });
     }
     std::optional<CollectiveCase> mpi;
-    if (options_.baseline == "mpi" && bench::mpi_has(shape)) {
+    if (options_.baseline == "mpi") explain_missing_mpi(shape);
+    if (options_.baseline == "mpi" && bench::why_mpi_lacks(shape).empty()) {
       mpi.emplace(communicator_, shape, CollectiveCase::Buffers::kPlain);
       mpi->fill();
       candidates.emplace_back(
@@ -322,6 +324,13 @@ class Bench {
       rows[i].times = times[i];
       report(shape, buffers, rows[i], mpi ? std::optional(times.back()) : std::nullopt);
     }
+  }
+
+  // Once per reason: why a column stays empty.
+  void explain_missing_mpi(const CollectiveShape& shape) {
+    const std::string reason = bench::why_mpi_lacks(shape);
+    if (reason.empty() || !mpi_lacks_.insert(reason).second) return;
+    print(fmt::format("MPI's columns are empty: {}\n", reason));
   }
 
   void run_own(CollectiveCase& ours, const CollectiveShape& shape,
@@ -433,7 +442,8 @@ class Bench {
   double memory_rate_ = 0;  // bytes per second of all ranks together
   sched::Cost own_cost_;    // of the user's schedule
   std::int64_t wrong_ = 0;
-  std::string explained_;  // the last reason printed
+  std::set<std::string> mpi_lacks_;  // reasons printed why MPI is not measured
+  std::string explained_;            // the last reason printed
   bool first_ = true;
 };
 

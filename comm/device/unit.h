@@ -113,6 +113,16 @@ GPU_FUNCTION gpu::Bytes16 combine_by(DType dtype, const gpu::Bytes16& left,
       return combine_as<op, std::int64_t>(left, right);
     case DType::kU8:
       return combine_as<op, std::uint8_t>(left, right);
+    case DType::kI8:
+      return combine_as<op, std::int8_t>(left, right);
+    case DType::kU32:
+      return combine_as<op, std::uint32_t>(left, right);
+    case DType::kU64:
+      return combine_as<op, std::uint64_t>(left, right);
+    case DType::kE4m3:
+      return combine_as<op, e4m3>(left, right);
+    case DType::kE5m2:
+      return combine_as<op, e5m2>(left, right);
   }
   return left;
 }

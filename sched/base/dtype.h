@@ -1,5 +1,6 @@
 // Element types and reductions: their names, sizes and the one place that dispatches on them.
-// 16-bit floats are stored as their bits; arithmetic on them widens to f32.
+// 16- and 8-bit floats are stored as their bits; arithmetic on them widens to f32. e4m3 and e5m2
+// are those of the OCP specification (2023); kernels/float8.h converts them.
 #pragma once
 
 #include <array>
@@ -11,7 +12,20 @@
 
 namespace sinew {
 
-enum class DType : std::uint8_t { kF32, kF64, kBf16, kF16, kI32, kI64, kU8 };
+enum class DType : std::uint8_t {
+  kF32,
+  kF64,
+  kBf16,
+  kF16,
+  kI32,
+  kI64,
+  kU8,
+  kI8,
+  kU32,
+  kU64,
+  kE4m3,
+  kE5m2
+};
 enum class ReduceOp : std::uint8_t { kSum, kProd, kMin, kMax, kAvg };
 
 struct bf16 {
@@ -20,7 +34,13 @@ struct bf16 {
 struct f16 {
   std::uint16_t bits;
 };
-static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2);
+struct e4m3 {
+  std::uint8_t bits;
+};
+struct e5m2 {
+  std::uint8_t bits;
+};
+static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2 && sizeof(e4m3) == 1 && sizeof(e5m2) == 1);
 
 struct DTypeInfo {
   DType dtype;
@@ -29,7 +49,7 @@ struct DTypeInfo {
   bool is_float;
 };
 
-inline constexpr std::array<DTypeInfo, 7> kDTypes = {{
+inline constexpr std::array<DTypeInfo, 12> kDTypes = {{
     {DType::kF32, "f32", 4, true},
     {DType::kF64, "f64", 8, true},
     {DType::kBf16, "bf16", 2, true},
@@ -37,6 +57,11 @@ inline constexpr std::array<DTypeInfo, 7> kDTypes = {{
     {DType::kI32, "i32", 4, false},
     {DType::kI64, "i64", 8, false},
     {DType::kU8, "u8", 1, false},
+    {DType::kI8, "i8", 1, false},
+    {DType::kU32, "u32", 4, false},
+    {DType::kU64, "u64", 8, false},
+    {DType::kE4m3, "e4m3", 1, true},
+    {DType::kE5m2, "e5m2", 1, true},
 }};
 
 struct ReduceOpInfo {
@@ -81,6 +106,16 @@ constexpr decltype(auto) visit(DType dtype, Function&& function) {
       return function(std::int64_t{});
     case DType::kU8:
       return function(std::uint8_t{});
+    case DType::kI8:
+      return function(std::int8_t{});
+    case DType::kU32:
+      return function(std::uint32_t{});
+    case DType::kU64:
+      return function(std::uint64_t{});
+    case DType::kE4m3:
+      return function(e4m3{});
+    case DType::kE5m2:
+      return function(e5m2{});
   }
   __builtin_unreachable();
 }

@@ -10,6 +10,7 @@
 #include "bench/bound.h"
 #include "bench/collective_case.h"
 #include "bench/repeat.h"
+#include "kernels/element.h"
 #include "kernels/reduce.h"
 
 namespace sinew::bench {
@@ -19,9 +20,7 @@ using sched::Collective;
 
 template <typename T>
 T stored(double value) {
-  if constexpr (std::is_same_v<T, bf16>) return to_bf16(static_cast<float>(value));
-  if constexpr (std::is_same_v<T, f16>) return to_f16(static_cast<float>(value));
-  if constexpr (std::is_arithmetic_v<T>) return static_cast<T>(value);
+  return kernels::narrow<T>(static_cast<kernels::Wide<T>>(value));
 }
 
 // One element of each of the world's ranks, folded in the order given by the kernel that

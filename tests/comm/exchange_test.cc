@@ -25,6 +25,8 @@ TEST(Exchange, CallsOnSymmetricMemoryGiveTheBitsOfTheirSchedule) {
   on_worlds(check_symmetric_bits);
 }
 TEST(Exchange, PartsOfDifferentSizesGiveThePlainResult) { on_worlds(check_parts); }
+TEST(Exchange, GroupsDoNotDeadlockInAnyOrder) { on_worlds(check_groups); }
+TEST(Exchange, DuplicatesAreApartAndOutliveWhatTheyAreOf) { on_worlds(check_duplicates); }
 TEST(Exchange, CallsInFlightDoNotMix) { on_worlds(check_several_in_flight); }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Reductions on the device give the CPU's bits: every type, operation, source count, length and
 // alignment.
-#include <cmath>
 #include <random>
 
+#include "kernels/element.h"
 #include "kernels/reduce.h"
 #include "kernels/reduce_gpu.h"
 #include "tests/gpu/device_array.h"
@@ -15,13 +15,8 @@ using testing::for_each_schedule;
 
 template <typename T>
 bool is_nan(T value) {
-  if constexpr (std::is_integral_v<T>) {
-    return false;
-  } else if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, f16>) {
-    return std::isnan(to_float(value));
-  } else {
-    return std::isnan(value);
-  }
+  const kernels::Wide<T> wide = kernels::widen(value);
+  return wide != wide;
 }
 
 // Ordinary values, and now and then what is not ordinary.
@@ -35,12 +30,8 @@ std::vector<T> random_values(std::size_t count, std::mt19937& generator) {
     const float number = odd ? special[generator() % std::size(special)] : normal(generator);
     if constexpr (std::is_integral_v<T>) {
       value = static_cast<T>((static_cast<std::uint64_t>(generator()) << 32) | generator());
-    } else if constexpr (std::is_same_v<T, bf16>) {
-      value = to_bf16(number);
-    } else if constexpr (std::is_same_v<T, f16>) {
-      value = to_f16(number);
     } else {
-      value = number;
+      value = kernels::narrow<T>(number);
     }
   }
   return values;

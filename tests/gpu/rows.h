@@ -8,6 +8,7 @@
 
 #include "comm/communicator.h"
 #include "comm/device/resident.h"
+#include "kernels/element.h"
 #include "sched/verify.h"
 #include "tests/gpu/device_array.h"
 
@@ -31,6 +32,9 @@ inline constexpr RowCase kRowCases[] = {
     {DType::kU8, ReduceOp::kMax, 700, 3},  {DType::kF16, ReduceOp::kMin, 77, 0},
     {DType::kI64, ReduceOp::kSum, 0, 0},   {DType::kI32, ReduceOp::kProd, 130, 1},
     {DType::kF32, ReduceOp::kSum, 300, 1}, {DType::kF16, ReduceOp::kSum, 90, 1},
+    {DType::kI8, ReduceOp::kMin, 99, 1},   {DType::kU32, ReduceOp::kSum, 61, 0},
+    {DType::kU64, ReduceOp::kProd, 33, 0}, {DType::kE4m3, ReduceOp::kSum, 119, 1},
+    {DType::kE5m2, ReduceOp::kMax, 50, 0},
 };
 
 inline std::size_t elements(std::int64_t blocks, const RowCase& c) {
@@ -48,12 +52,8 @@ inline std::vector<std::byte> make_input(const RowCase& c, std::size_t count, in
       T value{};
       if constexpr (std::is_integral_v<T>) {
         value = static_cast<T>(static_cast<std::int64_t>(values[i] * 100));
-      } else if constexpr (std::is_same_v<T, bf16>) {
-        value = to_bf16(values[i]);
-      } else if constexpr (std::is_same_v<T, f16>) {
-        value = to_f16(values[i]);
       } else {
-        value = static_cast<T>(values[i]);
+        value = kernels::narrow<T>(values[i]);
       }
       std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
     }

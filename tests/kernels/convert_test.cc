@@ -7,6 +7,7 @@
 
 #include <bit>
 
+#include "kernels/element.h"
 #include "kernels/registry.h"
 #include "tests/kernels/compare.h"
 
@@ -78,20 +79,6 @@ TYPED_TEST(Float8, RoundsToTheNearestOfAllValuesWithTiesToEven) {
   }
 }
 
-template <typename T>
-T scalar(float value) {
-  if constexpr (std::is_same_v<T, bf16>) return to_bf16(value);
-  if constexpr (std::is_same_v<T, f16>) return to_f16(value);
-  if constexpr (std::is_same_v<T, e4m3> || std::is_same_v<T, e5m2>) return to_float8<T>(value);
-}
-template <typename T>
-float wide(T value) {
-  if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, f16>)
-    return sinew::to_float(value);
-  else
-    return to_float(value);
-}
-
 // down(source, target, count) and up(source, target, count) of one version against the scalar
 // functions.
 template <typename T, class Down, class Up>
@@ -109,12 +96,12 @@ void expect_scalar_bits(std::string_view version, const Down& down, const Up& up
     up(target.data(), back.data(), count);
     ASSERT_TRUE(target.is_intact() && back.is_intact());
     for (std::int64_t i = 0; i < count; ++i) {
-      const T expected = scalar<T>(source[i]);
+      const T expected = narrow<T>(source[i]);
       if (std::isnan(source[i])) {
-        ASSERT_TRUE(std::isnan(wide(target[i])) && std::isnan(back[i])) << version;
+        ASSERT_TRUE(std::isnan(widen(target[i])) && std::isnan(back[i])) << version;
       } else {
         ASSERT_EQ(target[i].bits, expected.bits) << version << " " << source[i];
-        ASSERT_EQ(back[i], wide(expected)) << version << " " << source[i];
+        ASSERT_EQ(back[i], widen(expected)) << version << " " << source[i];
       }
     }
   }

@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/element.h"
 #include "kernels/registry.h"
 #include "kernels/streaming.h"
 #include "tests/kernels/guarded.h"
@@ -20,22 +21,16 @@ namespace {
 constexpr std::uint64_t kSeed = 20240611;
 
 template <typename T>
-constexpr bool kIsHalf = std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
+constexpr bool kIsNarrow = !std::is_same_v<T, Wide<T>>;
 
 template <typename T>
 double value_of(T x) {
-  if constexpr (kIsHalf<T>) {
-    return static_cast<double>(to_float(x));
-  } else {
-    return static_cast<double>(x);
-  }
+  return static_cast<double>(widen(x));
 }
 
 template <typename T>
 T from_float(float x) {
-  if constexpr (std::is_same_v<T, bf16>) return to_bf16(x);
-  if constexpr (std::is_same_v<T, f16>) return to_f16(x);
-  if constexpr (!kIsHalf<T>) return static_cast<T>(x);
+  return narrow<T>(static_cast<Wide<T>>(x));
 }
 
 // Any bits, ordinary numbers of few digits (so that sums tie and cancel), and the special values.
@@ -101,7 +96,7 @@ W oracle(ReduceOp op, W a, W b) {
 
 template <typename T>
 T oracle_of(ReduceOp op, const std::vector<std::vector<T>>& sources, std::size_t i) {
-  if constexpr (kIsHalf<T>) {
+  if constexpr (kIsNarrow<T>) {
     float sum = to_float(sources[0][i]);
     for (std::size_t s = 1; s < sources.size(); ++s) {
       sum = oracle(op, sum, to_float(sources[s][i]));
@@ -286,7 +281,8 @@ TEST(Scale, EveryVersionDividesAndRoundsOnce) {
               const T x = values[static_cast<std::size_t>(i)];
               T expected;
               if constexpr (std::is_integral_v<T>) {
-                expected = static_cast<T>(static_cast<std::int64_t>(x) / divisor);
+                const auto by = static_cast<Divided<T>>(divisor);
+                expected = static_cast<T>(static_cast<Divided<T>>(x) / by);
               } else if constexpr (std::is_same_v<T, double>) {
                 expected = x / static_cast<double>(divisor);
               } else {

@@ -1,4 +1,5 @@
-// Numbers in kernels: 16-bit formats are storage, arithmetic is f32; fast approximations by name.
+// Numbers in kernels: 16- and 8-bit formats are storage, arithmetic is f32; fast approximations by
+// name.
 //
 // Rounding is to nearest even everywhere. NaN stays NaN, its payload is not promised. The
 // approximations differ between device and host by a few units in the last place.
@@ -8,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/device/gpu/thread.h"
+#include "kernels/float8.h"
 #include "sched/base/dtype.h"
 
 namespace sinew::gpu {
@@ -92,6 +94,8 @@ GPU_FUNCTION float widen(bf16 value) {
   return bits_to_float(static_cast<std::uint32_t>(value.bits) << 16);
 }
 GPU_FUNCTION float widen(float value) { return value; }
+GPU_FUNCTION float widen(e4m3 value) { return to_float(value); }
+GPU_FUNCTION float widen(e5m2 value) { return widen(kernels::as_f16(value)); }
 GPU_FUNCTION float low_bf16(std::uint32_t pair) { return bits_to_float(pair << 16); }
 GPU_FUNCTION float high_bf16(std::uint32_t pair) { return bits_to_float(pair & 0xffff0000U); }
 
@@ -109,6 +113,14 @@ GPU_FUNCTION bf16 narrow<bf16>(float value) {
 template <>
 GPU_FUNCTION f16 narrow<f16>(float value) {
   return narrow_f16(value);
+}
+template <>
+GPU_FUNCTION e4m3 narrow<e4m3>(float value) {
+  return kernels::to_float8<e4m3>(value);
+}
+template <>
+GPU_FUNCTION e5m2 narrow<e5m2>(float value) {
+  return kernels::to_float8<e5m2>(value);
 }
 
 constexpr float kLog2E = 1.4426950408889634F;

@@ -186,6 +186,65 @@ static void check_split_and_memory(sinew_comm* comm) {
   CHECK(sinew_comm_free(comm, memory) == SINEW_USAGE);
 }
 
+/* Rank r's input counts r + 1 times. */
+static void check_premultiplied(sinew_comm* comm) {
+  const double factor = rank + 1;
+  const float other_type = 2;
+  sinew_reduce_op op = SINEW_SUM;
+  CHECK(sinew_comm_create_premul_sum(comm, &factor, SINEW_F64, &op) == SINEW_OK);
+  double value = 2;
+  CHECK(sinew_comm_all_reduce(comm, &value, &value, 1, SINEW_F64, op, NULL) == SINEW_OK);
+  CHECK(value == world * (world + 1.0));
+  float single = 1;
+  CHECK(sinew_comm_all_reduce(comm, &single, &single, 1, SINEW_F32, op, NULL) == SINEW_USAGE);
+  CHECK(strstr(sinew_last_error(), "f64") != NULL && strstr(sinew_last_error(), "f32") != NULL);
+  CHECK(sinew_comm_destroy_op(comm, op) == SINEW_OK);
+  CHECK(sinew_comm_destroy_op(comm, op) == SINEW_USAGE);
+  CHECK(sinew_comm_all_reduce(comm, &value, &value, 1, SINEW_F64, op, NULL) == SINEW_USAGE);
+  CHECK(sinew_comm_create_premul_sum(comm, &other_type, SINEW_F32, &op) == SINEW_OK);
+  CHECK(sinew_comm_all_reduce(comm, &single, &single, 1, SINEW_F32, op, NULL) == SINEW_OK);
+  CHECK(single == 2 * (float)world);
+  CHECK(sinew_comm_create_premul_sum(comm, NULL, SINEW_F32, &op) == SINEW_USAGE);
+}
+
+/* Everyone to everyone, itself too, and sums between; nested; and one that is refused. */
+static void check_groups(sinew_comm* comm) {
+  int64_t* out = malloc(sizeof(int64_t) * (size_t)world);
+  int64_t* in = malloc(sizeof(int64_t) * (size_t)world);
+  CHECK(out != NULL && in != NULL);
+  int64_t sums[5];
+  for (int call = 0; call < 5; ++call) sums[call] = call + rank;
+  CHECK(sinew_group_start() == SINEW_OK);
+  for (int call = 0; call < 5; ++call) {
+    if (call == rank % 5) {
+      CHECK(sinew_group_start() == SINEW_OK);
+      for (int peer = 0; peer < world; ++peer) {
+        out[peer] = 100 * rank + peer;
+        CHECK(sinew_comm_send(comm, &out[peer], 1, SINEW_I64, peer, 0) == SINEW_OK);
+        CHECK(sinew_comm_recv(comm, &in[peer], 1, SINEW_I64, peer, 0) == SINEW_OK);
+      }
+      CHECK(sinew_group_end() == SINEW_OK);
+    }
+    CHECK(sinew_comm_all_reduce(comm, &sums[call], &sums[call], 1, SINEW_I64, SINEW_SUM, NULL) ==
+          SINEW_OK);
+  }
+  CHECK(sinew_group_end() == SINEW_OK);
+  for (int peer = 0; peer < world; ++peer) CHECK(in[peer] == 100 * peer + rank);
+  for (int call = 0; call < 5; ++call) CHECK(sums[call] == sum_of_ranks() + call * world);
+
+  CHECK(sinew_group_start() == SINEW_OK);
+  CHECK(sinew_comm_barrier(comm, NULL) == SINEW_OK);
+  CHECK(sinew_comm_send(comm, out, 1, SINEW_I64, world, 0) == SINEW_USAGE);
+  sinew_request* request = NULL;
+  CHECK(sinew_comm_start_barrier(comm, NULL, &request) == SINEW_USAGE);
+  CHECK(sinew_group_end() == SINEW_USAGE);
+  CHECK(strstr(sinew_last_error(), "none of it was made") != NULL);
+  CHECK(sinew_group_end() == SINEW_USAGE);
+  CHECK(sinew_comm_barrier(comm, NULL) == SINEW_OK);
+  free(out);
+  free(in);
+}
+
 /* Every refusal is one line that names what is legal. */
 static void check_refused(sinew_status status, const char* word) {
   CHECK(status == SINEW_USAGE);
@@ -237,6 +296,8 @@ int main(void) {
   check_parts(comm);
   check_requests(comm);
   check_split_and_memory(comm);
+  check_premultiplied(comm);
+  check_groups(comm);
   check_bad_input(comm);
   check_mismatch(comm);
   sinew_comm_destroy(comm);

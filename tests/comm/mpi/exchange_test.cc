@@ -19,6 +19,12 @@ TEST(ExchangeMpi, SplitGroupsByColorAndOrdersByKey) {
 TEST(ExchangeMpi, SymmetricBuffersGiveTheSameResults) {
   EXPECT_EQ(check_symmetric(*Communicator::from_mpi({})), "");
 }
+TEST(ExchangeMpi, GroupsDoNotDeadlockInAnyOrder) {
+  EXPECT_EQ(check_groups(*Communicator::from_mpi({})), "");
+}
+TEST(ExchangeMpi, DuplicatesAreApartAndOutliveWhatTheyAreOf) {
+  EXPECT_EQ(check_duplicates(*Communicator::from_mpi({})), "");
+}
 TEST(ExchangeMpi, CallsOnSymmetricMemoryGiveTheBitsOfTheirSchedule) {
   EXPECT_EQ(check_symmetric_bits(*Communicator::from_mpi({})), "");
 }

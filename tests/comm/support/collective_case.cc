@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "comm/select.h"
+#include "kernels/element.h"
 #include "sched/collective/registry.h"
 
 namespace sinew::comm::testing {
@@ -19,13 +20,16 @@ constexpr std::size_t kGuardBytes = 64;
 constexpr std::byte kGuard{0xa5};
 
 // What rank contributes at an index of the logical vector. Sums stay below 64 and products below 3
-// up to world 16, so that 16-bit floats and u8 hold every partial result.
-double contribution(ReduceOp op, int rank, std::int64_t index, int world) {
+// up to world 17, so that 16-bit floats and bytes hold every partial result; of 8-bit floats, which
+// count to 8, at most 7 ranks in turn contribute 1.
+double contribution(DType dtype, ReduceOp op, int rank, std::int64_t index, int world) {
+  const bool few = dtype == DType::kE4m3 || dtype == DType::kE5m2;
   const auto mixed =
       static_cast<std::uint64_t>(index) * 2654435761U + static_cast<std::uint64_t>(rank) * 40503U;
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
+      if (few) return (rank + index) % world < 7 ? static_cast<double>((mixed >> 7) % 2) : 0;
       return static_cast<double>((mixed >> 7) % 4);
     case ReduceOp::kProd:
       return index % (world + 1) == rank ? 2 : 1;
@@ -37,9 +41,9 @@ double contribution(ReduceOp op, int rank, std::int64_t index, int world) {
 }
 
 double expected(const CollectiveCase& test, std::int64_t index, int world) {
-  double result = contribution(test.reduce, 0, index, world);
+  double result = contribution(test.dtype, test.reduce, 0, index, world);
   for (int rank = 1; rank < world; ++rank) {
-    const double value = contribution(test.reduce, rank, index, world);
+    const double value = contribution(test.dtype, test.reduce, rank, index, world);
     switch (test.reduce) {
       case ReduceOp::kSum:
       case ReduceOp::kAvg:
@@ -58,7 +62,7 @@ double expected(const CollectiveCase& test, std::int64_t index, int world) {
   }
   if (test.reduce != ReduceOp::kAvg) return result;
   if (!info(test.dtype).is_float) return std::trunc(result / world);
-  // The type's own division: one rounding, from f32 for the 16-bit types.
+  // The type's own division: one rounding, from f32 for the narrow types.
   return test.dtype == DType::kF64
              ? result / world
              : static_cast<double>(static_cast<float>(result) / static_cast<float>(world));
@@ -66,13 +70,7 @@ double expected(const CollectiveCase& test, std::int64_t index, int world) {
 
 template <typename T>
 T encode(double value) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    return to_bf16(static_cast<float>(value));
-  } else if constexpr (std::is_same_v<T, f16>) {
-    return to_f16(static_cast<float>(value));
-  } else {
-    return static_cast<T>(value);
-  }
+  return kernels::narrow<T>(static_cast<kernels::Wide<T>>(value));
 }
 
 void write_value(DType dtype, std::byte* data, std::int64_t index, double value) {
@@ -149,7 +147,7 @@ double moved_value(const CollectiveCase& test, int rank, std::int64_t index) {
   const int from = from_root ? test.root : static_cast<int>(index / test.count);
   const std::int64_t at =
       test.op == Collective::kAllToAll ? rank * test.count + index % test.count : index;
-  return contribution(ReduceOp::kMax, from, at, 1);
+  return contribution(test.dtype, ReduceOp::kMax, from, at, 1);
 }
 
 bool reduces(Collective op) {
@@ -158,8 +156,8 @@ bool reduces(Collective op) {
 }
 
 double input_value(const CollectiveCase& test, int rank, std::int64_t index, int world) {
-  return reduces(test.op) ? contribution(test.reduce, rank, index, world)
-                          : contribution(ReduceOp::kMax, rank, index, 1);
+  return reduces(test.op) ? contribution(test.dtype, test.reduce, rank, index, world)
+                          : contribution(test.dtype, ReduceOp::kMax, rank, index, 1);
 }
 
 double output_value(const CollectiveCase& test, int rank, std::int64_t index, int world) {

@@ -23,6 +23,12 @@ namespace sinew::comm::testing {
 // Parts of different sizes, some or all empty: every algorithm of the registry gives what the plain
 // definition says, in place and not, blocking and started; and leaves the rest alone.
 [[nodiscard]] std::string check_parts(Communicator& communicator);
+// Groups: everyone sends to everyone, itself too, in any order and size; collectives between
+// messages and of two communicators in opposite orders; nested; with a call that is refused.
+[[nodiscard]] std::string check_groups(Communicator& communicator);
+// Duplicates: calls and messages of two do not mix; one works on when what it was made from is
+// gone, and memory that was allocated through it lives longer.
+[[nodiscard]] std::string check_duplicates(Communicator& communicator);
 // More started calls than channels, waited for in another order, with messages and blocking calls
 // between.
 [[nodiscard]] std::string check_several_in_flight(Communicator& communicator);
