@@ -27,6 +27,13 @@ TEST(Exchange, CallsOnSymmetricMemoryGiveTheBitsOfTheirSchedule) {
 TEST(Exchange, PartsOfDifferentSizesGiveThePlainResult) { on_worlds(check_parts); }
 TEST(Exchange, GroupsDoNotDeadlockInAnyOrder) { on_worlds(check_groups); }
 TEST(Exchange, DuplicatesAreApartAndOutliveWhatTheyAreOf) { on_worlds(check_duplicates); }
+TEST(Exchange, CountsOfMoreBytesThanThereAreAreRefused) { on_worlds(check_counts); }
+TEST(Exchange, MoreThanTwoToThe31BytesArriveWhole) {
+  if (const std::string reason = why_not_large(2); !reason.empty()) GTEST_SKIP() << reason;
+  Failures failures;
+  Communicator::run_threads(
+      2, {}, [&](Communicator& communicator) { failures.add(check_large(communicator)); });
+}
 TEST(Exchange, CallsInFlightDoNotMix) { on_worlds(check_several_in_flight); }
 
 }  // namespace

@@ -31,6 +31,16 @@ TEST(ExchangeMpi, CallsOnSymmetricMemoryGiveTheBitsOfTheirSchedule) {
 TEST(ExchangeMpi, PartsOfDifferentSizesGiveThePlainResult) {
   EXPECT_EQ(check_parts(*Communicator::from_mpi({})), "");
 }
+TEST(ExchangeMpi, MoreThanTwoToThe31BytesArriveWhole) {
+  const auto communicator = Communicator::from_mpi({});
+  std::string reason = why_not_large(communicator->world());
+  // What one rank sees must not make it leave the others.
+  int denied = reason.empty() ? 0 : 1;
+  communicator->all_reduce(&denied, &denied, 1, DType::kI32, ReduceOp::kMax);
+  if (reason.empty()) reason = "another rank has not the memory for it";
+  if (denied != 0) GTEST_SKIP() << reason;
+  EXPECT_EQ(check_large(*communicator), "");
+}
 TEST(ExchangeMpi, CallsInFlightDoNotMix) {
   EXPECT_EQ(check_several_in_flight(*Communicator::from_mpi({})), "");
 }

@@ -29,6 +29,12 @@ namespace sinew::comm::testing {
 // Duplicates: calls and messages of two do not mix; one works on when what it was made from is
 // gone, and memory that was allocated through it lives longer.
 [[nodiscard]] std::string check_duplicates(Communicator& communicator);
+// Counts of more bytes than 64 bits hold are refused.
+[[nodiscard]] std::string check_counts(Communicator& communicator);
+// More than 2^31 bytes: broadcast, all_reduce, all_gather of a whole that large, and a message. For
+// `make test-full` on a machine that has the memory: a reason why not, or nothing.
+[[nodiscard]] std::string check_large(Communicator& communicator);
+[[nodiscard]] std::string why_not_large(int world);
 // More started calls than channels, waited for in another order, with messages and blocking calls
 // between.
 [[nodiscard]] std::string check_several_in_flight(Communicator& communicator);
