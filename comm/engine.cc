@@ -87,6 +87,7 @@ Engine::Engine(Parts parts, Options options)
     options_.small_calls = false;
     std::fill(std::begin(symmetric_), std::end(symmetric_), kNoAlgorithm);
     policy_.yield_ns = Network::kYieldNs;
+    policy_.spins = std::min(policy_.spins, Network::kSpins);
   }
   engines_of_thread.push_back(this);
 }

@@ -33,6 +33,7 @@ folder=$(realpath "$folder")
 cat > "$out/start" <<START
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 ulimit -l unlimited
+echo soft > /proc/sys/kernel/hostname  # without one mpirun starts nothing
 ip link set lo up
 bash '$here/$script' '$program' </dev/null
 echo \$? > /vm-out/status
