@@ -1,9 +1,25 @@
 #!/usr/bin/env bash
 # mpirun as this project uses it on one machine: more ranks than cores is normal, root in a container is
 # allowed, no rank is bound to a core, and a rank that ends with an error speaks for itself (mpirun adds no
-# lines). Arguments are mpirun's own.
-set -euo pipefail
+# lines). One that a signal ended cannot, nor its peers where none of them waited for it: that is said here.
+# Arguments are mpirun's own.
+set -uo pipefail
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_orte_execute_quiet=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-exec "${MPIRUN:-mpirun}" "$@"
+"${MPIRUN:-mpirun}" "$@" <&0 &
+launcher=$!
+told=
+for signal in INT TERM HUP; do
+  trap 'told=1; kill -s '$signal' "$launcher" 2>/dev/null' $signal
+done
+wait "$launcher"
+status=$?
+while kill -0 "$launcher" 2>/dev/null; do  # a signal ended the wait, not the launcher
+  wait "$launcher"
+  status=$?
+done
+if ((status > 128)) && [[ -z $told ]]; then
+  echo "mpirun.sh: a rank was ended by signal $((status - 128)), $(kill -l $((status - 128)))" >&2
+fi
+exit "$status"

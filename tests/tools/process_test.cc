@@ -143,5 +143,15 @@ TEST(Process, CountsLines) {
   EXPECT_EQ(count_lines("a\nb"), 2);
 }
 
+// Nobody waits for the rank that dies, so that none of its peers can tell of it.
+TEST(Launcher, SaysWhichSignalEndedARank) {
+  const std::string rank = "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then kill -KILL $$; fi; sleep 30";
+  const Outcome outcome =
+      run_process({SINEW_SOURCE_DIR "/tools/mpirun.sh", "-n", "2", "bash", "-c", rank}, 20000);
+  EXPECT_FALSE(outcome.timed_out);
+  EXPECT_EQ(outcome.exit_code, 137);
+  EXPECT_EQ(outcome.err, "mpirun.sh: a rank was ended by signal 9, KILL\n");
+}
+
 }  // namespace
 }  // namespace sinew::test
