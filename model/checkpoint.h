@@ -5,7 +5,8 @@
 //                                            the f32 masters, or they widened where they have none
 //   DIR/step-00000100/optimizer.safetensors  first_moment.NAME and second_moment.NAME
 //   DIR/step-00000100/state.json             step, optimizer steps taken, data position, seed,
-//                                            model, dtype, and a fingerprint of every tensor
+//                                            model, dtype, a fingerprint of every tensor,
+//                                            and a checksum of all that
 //   DIR/latest                               the name of the newest one
 //
 // Written aside (step-N.partial) by all ranks, each its own slices, then put in place by one rename
@@ -55,8 +56,9 @@ void save_checkpoint(const std::string& directory, const TrainingState& state, S
 // the highest step; or `directory` itself when it is one. Throws UsageError when there is none, and
 // when `latest` is damaged.
 [[nodiscard]] CheckpointPaths find_checkpoint(const std::string& directory);
+// Refuses, as parse_state, also a text that is not the one written, or of another folder's step.
 [[nodiscard]] TrainingState read_state(const CheckpointPaths& paths);
-// Throw UsageError in one line; any text is safe to pass.
+// Throws UsageError in one line; any text is safe to pass.
 [[nodiscard]] TrainingState parse_state(std::string_view json_text, const std::string& where);
 [[nodiscard]] std::string print_state(const TrainingState& state);
 

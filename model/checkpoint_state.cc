@@ -18,6 +18,7 @@
 #include "model/checkpoint.h"
 #include "model/quote.h"
 #include "model/shared_output.h"
+#include "model/tensor.h"
 #include "sched/base/error.h"
 #include "sched/base/text.h"
 
@@ -87,6 +88,14 @@ std::map<std::string, std::uint64_t> parse_fingerprints(const json& document,
   return fingerprints;
 }
 
+// Of everything else in the document.
+std::string checksum_of(json document) {
+  document.erase("checksum");
+  const std::string text = document.dump(-1, ' ', false, json::error_handler_t::replace);
+  return fmt::format("{:016x}",
+                     fingerprint(text.data(), 1, 0, static_cast<std::int64_t>(text.size())));
+}
+
 }  // namespace
 
 std::string step_path(const std::string& directory, std::int64_t step) {
@@ -141,12 +150,13 @@ std::string print_state(const TrainingState& state) {
   json fingerprints = json::object();
   for (const auto& [name, value] : state.fingerprints)
     fingerprints[name] = fmt::format("{:016x}", value);
-  const json document = {
+  json document = {
       {"step", state.step},           {"optimizer_steps", state.optimizer_steps},
       {"sequences", state.sequences}, {"seed", state.seed},
       {"dtype", state.dtype},         {"model", json::parse(to_json(state.config))},
       {"fingerprints", fingerprints},
   };
+  document["checksum"] = checksum_of(document);
   return document.dump(2) + "\n";
 }
 
@@ -182,7 +192,19 @@ TrainingState parse_state(std::string_view json_text, const std::string& where) 
 }
 
 TrainingState read_state(const CheckpointPaths& paths) {
-  return parse_state(read_text(paths.state), paths.state);
+  const std::string text = read_text(paths.state);
+  TrainingState state = parse_state(text, paths.state);
+  const json document = json::parse(text);
+  const auto checksum = document.find("checksum");
+  if (checksum == document.end() || *checksum != checksum_of(document))
+    throw UsageError(damaged(paths.state, "its checksum is missing or not that of its text"));
+  // One that was put into another checkpoint's folder; a copied folder may have any other name.
+  const fs::path folder = fs::path(paths.state).parent_path().filename();
+  const std::optional<std::int64_t> named = step_of(folder.string());
+  if (named && *named != state.step)
+    throw UsageError(damaged(
+        paths.state, fmt::format("it is of step {}, its folder of step {}", state.step, *named)));
+  return state;
 }
 
 }  // namespace sinew::model

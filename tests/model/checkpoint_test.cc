@@ -242,6 +242,21 @@ TEST(Checkpoint, DamageIsOneLineOnEveryRank) {
       expect_refused(path, flipped, "fingerprint");
     }
   }
+  const std::string good = test::read_file(paths.state);
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    std::string flipped = good;
+    flipped[i] ^= 4;
+    std::ofstream(paths.state, std::ios::binary) << flipped;
+    const std::string message = test::usage_error_of([&] { static_cast<void>(read_state(paths)); });
+    EXPECT_NE(message.find(paths.state), std::string::npos) << i << ": '" << message << "'";
+  }
+  std::ofstream(paths.state, std::ios::binary) << good;
+  const std::string other = directory.path("step-00000009");
+  fs::copy(fs::path(paths.state).parent_path(), other);
+  const std::string message =
+      test::usage_error_of([&] { static_cast<void>(read_state(find_checkpoint(other))); });
+  EXPECT_NE(message.find("of step 1, its folder of step 9"), std::string::npos) << message;
+
   fs::remove(paths.optimizer);
   EXPECT_NE(refusal().find("is missing"), std::string::npos);
 }
