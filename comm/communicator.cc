@@ -137,6 +137,7 @@ std::string_view Communicator::transport_to(int peer) const {
   return peer == rank() ? "self" : engine_->transport_to(peer);
 }
 
+const std::vector<int>& Communicator::own_cores() const { return engine_->own_cores(); }
 const std::string& Communicator::copies_denied() const { return engine_->copies_denied(); }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {

@@ -68,15 +68,18 @@ Engine::Engine(Parts parts, Options options)
   messages_ = std::make_unique<Messages>(*transport_, rank_, world_);
   for (int channel = 0; channel < kChannels; ++channel)
     operations_.push_back(std::make_unique<Operation>(*transport_));
-  const std::vector<Cores> cores = parts.bootstrap->exchange(usable_cores());
+  const Neighbours here =
+      neighbours(parts.bootstrap->exchange(usable_cores()), static_cast<std::size_t>(rank_));
+  own_cores_ = share_of_cores(here);
   const bool many_hosts = block_->network != nullptr;
   machine_ = {.world = world_,
-              .cores = count_cores(cores.data(), world_),
+              .cores = count_cores(here.cores),
               .hosts = many_hosts ? count_hosts(choice_.hosts) : 1,
               .ranks_per_host = many_hosts ? ranks_per_host(choice_.hosts) : 0,
               .measured = &selection_file()};
   plans_ = std::make_unique<PlanCache>(rank_, world_, options_.fuse, machine_.ranks_per_host);
-  policy_ = wait_policy(world_, machine_.cores, options_.spin_us, options_.timeout_s);
+  policy_ = wait_policy(static_cast<int>(here.cores.size()), machine_.cores, options_.spin_us,
+                        options_.timeout_s);
   selector_ = std::make_unique<Selector>(machine_);
   sources_.resize(static_cast<std::size_t>(world_));
   auto_by_default_ = options_.algorithm == "auto";

@@ -103,6 +103,7 @@ class Engine {
   [[nodiscard]] const Counters& all_counters();
   void reset_counters();
   [[nodiscard]] Machine machine() const { return machine_; }
+  [[nodiscard]] const std::vector<int>& own_cores() const { return own_cores_; }
 
   // The engines of this thread.
   [[nodiscard]] static std::span<Engine* const> of_thread();
@@ -256,6 +257,7 @@ class Engine {
   std::vector<int> origins_;
   TransportChoice choice_;
   Machine machine_;
+  std::vector<int> own_cores_;
   WaitPolicy policy_;
   std::unique_ptr<Pull> pull_;         // null: threads, or told not to
   std::unique_ptr<Transport> mapped_;  // null: no peer on this host

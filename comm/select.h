@@ -20,7 +20,7 @@ class SelectionFile;
 
 struct Machine {
   int world = 1;
-  int cores = 1;                            // usable by all ranks together
+  int cores = 1;                            // usable by all ranks of this machine together
   int hosts = 1;                            // that a network joins
   int ranks_per_host = 0;                   // where they can be levels (transport/choice.h); else 0
   const SelectionFile* measured = nullptr;  // rows that come first; outlives what it is given to

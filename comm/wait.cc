@@ -10,6 +10,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "sched/base/partition.h"
 
 namespace sinew::comm {
 
@@ -85,20 +90,56 @@ Cores usable_cores() {
     cores.mask[0] = 1;
   }
   cores.quota = cgroup_quota();
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  cores.machine = std::hash<std::string>()(boot);
   return cores;
 }
 
-int count_cores(const Cores* ranks, int count) {
+Neighbours neighbours(std::span<const Cores> ranks, std::size_t own) {
+  Neighbours found;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].machine != ranks[own].machine) continue;
+    if (rank == own) found.own = found.cores.size();
+    found.cores.push_back(ranks[rank]);
+  }
+  return found;
+}
+
+int count_cores(std::span<const Cores> ranks) {
   Cores all;
-  for (int rank = 0; rank < count; ++rank) {
-    for (int word = 0; word < kMaxCores / 64; ++word) all.mask[word] |= ranks[rank].mask[word];
-    if (ranks[rank].quota > 0 && (all.quota == 0 || ranks[rank].quota < all.quota))
-      all.quota = ranks[rank].quota;
+  for (const Cores& rank : ranks) {
+    for (int word = 0; word < kMaxCores / 64; ++word) all.mask[word] |= rank.mask[word];
+    if (rank.quota > 0 && (all.quota == 0 || rank.quota < all.quota)) all.quota = rank.quota;
   }
   int cores = 0;
   for (const std::uint64_t word : all.mask) cores += __builtin_popcountll(word);
   if (all.quota > 0) cores = std::min(cores, static_cast<int>(all.quota + 0.5));
   return std::max(cores, 1);
+}
+
+std::vector<int> share_of_cores(const Neighbours& ranks) {
+  const Cores& mine = ranks.cores[ranks.own];
+  std::vector<int> cores;
+  for (int core = 0; core < kMaxCores; ++core) {
+    if ((mine.mask[core / 64] >> (core % 64) & 1) != 0) cores.push_back(core);
+  }
+  std::int64_t alike = 0;  // ranks that may use the same cores
+  std::int64_t before = 0;
+  for (std::size_t rank = 0; rank < ranks.cores.size(); ++rank) {
+    if (!std::ranges::equal(mine.mask, ranks.cores[rank].mask)) continue;
+    ++alike;
+    if (rank < ranks.own) ++before;
+  }
+  const auto count = static_cast<std::int64_t>(cores.size());
+  if (count < alike) return {cores[static_cast<std::size_t>(before % count)]};
+  const Part part = partition(count, static_cast<int>(alike), static_cast<int>(before));
+  cores = {cores.begin() + part.offset, cores.begin() + part.offset + part.count};
+  if (mine.quota > 0) {
+    const double each = mine.quota / static_cast<double>(ranks.cores.size());
+    cores.resize(std::min(cores.size(), static_cast<std::size_t>(std::max(1.0, each + 0.5))));
+  }
+  return cores;
 }
 
 WaitPolicy wait_policy(int ranks, int cores, int spin_us, double timeout_s) {

@@ -12,6 +12,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace sinew::comm {
 
@@ -79,15 +81,26 @@ class Waiter {
   std::int64_t last_ns_ = 0;
 };
 
-// What this process may use: its cores, and a cgroup quota in cores (0: none).
+// What this process may use: its cores, and a cgroup quota in cores (0: none). Equal `machine`:
+// one kernel hands out the cores, whatever hosts the processes call themselves.
 inline constexpr int kMaxCores = 1024;
 struct Cores {
+  std::uint64_t machine = 0;
   std::uint64_t mask[kMaxCores / 64] = {};
   double quota = 0;
 };
 [[nodiscard]] Cores usable_cores();
-// Of several processes of one host together.
-[[nodiscard]] int count_cores(const Cores* ranks, int count);
+// Those of `ranks` that are on the machine of rank `own`, and which of them that is.
+struct Neighbours {
+  std::vector<Cores> cores;
+  std::size_t own = 0;
+};
+[[nodiscard]] Neighbours neighbours(std::span<const Cores> ranks, std::size_t own);
+// Of several processes of one machine together.
+[[nodiscard]] int count_cores(std::span<const Cores> ranks);
+// What one of them should use: its cores, shared out between those that may use the same ones, as
+// equally as they can be. At least one, perhaps shared; a quota lowers the number.
+[[nodiscard]] std::vector<int> share_of_cores(const Neighbours& ranks);
 
 // spin_us < 0: chosen from ranks and cores.
 [[nodiscard]] WaitPolicy wait_policy(int ranks, int cores, int spin_us, double timeout_s);

@@ -8,18 +8,22 @@
 #include <cstdint>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 #include "sched/base/partition.h"
 
 namespace sinew::kernels {
 
-// Sleeping helpers that run one task at a time. run() may be called from any thread; a call that
-// finds the pool at work (nested, or from another thread) does its parts itself, in order.
-// Destruction joins the helpers.
+// Helpers that run one task at a time and sleep when none has come for some 30 us. run() may be
+// called from any thread; a call that finds the pool at work (nested, or from another thread) does
+// its parts itself, in order. Destruction joins the helpers.
 class ThreadPool {
  public:
-  // `count` threads in all: the caller and count - 1 helpers.
-  explicit ThreadPool(int count);
+  // `count` threads in all: the caller and count - 1 helpers. cores: empty, or one for each thread,
+  // the helpers then stay on theirs and leave the caller its own. Without, a system may wake a
+  // helper on the core of its caller, where it waits for it (seen on virtual machines: two threads
+  // as slow as one). Pools of several processes must be given different cores.
+  explicit ThreadPool(int count, std::vector<int> cores = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

@@ -31,16 +31,10 @@ using Clock = std::chrono::steady_clock;
 // drift before a run is lost.
 constexpr std::int64_t kTiedCheckSteps = 64;
 
-// Usable cores (affinity, quota) over the ranks of the run, all of which are on this host.
-kernels::Threads choose_threads(int wanted, int world, std::unique_ptr<kernels::ThreadPool>& pool,
-                                kernels::Accelerator* accelerator) {
-  int count = wanted;
-  if (count == 0) {
-    const comm::Cores cores = comm::usable_cores();
-    count = std::max(1, comm::count_cores(&cores, 1) / world);
-  }
-  if (count > 1) pool = std::make_unique<kernels::ThreadPool>(count);
-  return {.count = count, .pool = pool.get(), .accelerator = accelerator};
+kernels::Threads start_threads(const ThreadPlan& plan, std::unique_ptr<kernels::ThreadPool>& pool,
+                               kernels::Accelerator* accelerator) {
+  if (plan.count > 1) pool = std::make_unique<kernels::ThreadPool>(plan.count, plan.cores);
+  return {.count = plan.count, .pool = pool.get(), .accelerator = accelerator};
 }
 
 std::vector<std::string> parameter_names(const Config& config) {
@@ -66,7 +60,8 @@ class TrainerOf final : public Trainer {
             const TrainDevice& device)
       : plan_(plan),
         device_(device.name),
-        threads_(choose_threads(plan.options.threads, world.world(), pool_, device.accelerator)),
+        threads_(
+            start_threads(plan_threads(plan.options.threads, world), pool_, device.accelerator)),
         parallel_(world, plan.grid,
                   {.first = plan.schedule.rank_of(0),
                    .last = plan.schedule.rank_of(plan.schedule.stages() - 1)},
@@ -423,6 +418,15 @@ Summary TrainerOf<T>::summary() {
 }
 
 }  // namespace
+
+ThreadPlan plan_threads(int wanted, const comm::Communicator& world) {
+  const std::vector<int>& cores = world.own_cores();
+  const int own = static_cast<int>(cores.size());
+  ThreadPlan plan{.count = wanted > 0 ? wanted : own, .cores = {}};
+  if (plan.count > 1 && plan.count <= own)
+    plan.cores.assign(cores.begin(), cores.begin() + plan.count);
+  return plan;
+}
 
 std::unique_ptr<Trainer> Trainer::create(const TrainPlan& plan, comm::Communicator& world,
                                          std::unique_ptr<Tokens> tokens,

@@ -114,6 +114,15 @@ struct Summary {
 
 struct TrainDevice;
 
+// The threads of a rank: as many as wanted, or, wanted 0, one for each core that is its own. They
+// stay on cores (cores is not empty) where it has as many: threads of one step then never wait for
+// each other on one core. Two runs at once on one machine: give each its cores (taskset, mpirun).
+struct ThreadPlan {
+  int count = 1;
+  std::vector<int> cores;  // [count], or empty
+};
+[[nodiscard]] ThreadPlan plan_threads(int wanted, const comm::Communicator& world);
+
 class Trainer {
  public:
   // Reads data unless given its tokens, allocates, initialises or loads. `world` must outlive the

@@ -63,8 +63,13 @@ void print_header(const model::TrainPlan& plan, const comm::Communicator& world,
              o.shard > 0 ? fmt::format(" over groups of {}", o.shard) : "");
   fmt::print(
       "step: batch {} x {} tokens, schedule {} with {} microbatches of {}; lr {:g} to {:g}, "
-      "warm-up {}\n\n",
+      "warm-up {}\n",
       o.batch, o.seq, o.schedule, o.microbatches, plan.microbatch.batch, o.lr, o.min_lr, o.warmup);
+  const model::ThreadPlan threads = model::plan_threads(o.threads, world);
+  fmt::print("threads: {} a rank{}\n\n", threads.count,
+             threads.cores.empty()
+                 ? ""
+                 : fmt::format(", rank 0's on cores {}", fmt::join(threads.cores, ", ")));
 }
 
 // The first rank's progress lines.

@@ -161,7 +161,9 @@ template <typename T>
 void bench_gemm(benchmark::State& state, const GemmShape& s, int threads) {
   const Operands<T> operands(s);
   const auto baselines = find_gemm_baselines(threads);
-  kernels::ThreadPool pool(threads);
+  std::vector<int> cores = first_cores(threads);
+  if (static_cast<int>(cores.size()) < threads) cores.clear();
+  kernels::ThreadPool pool(threads, cores);
   const kernels::Threads ours{.count = threads, .pool = &pool};
   const kernels::PackedB<T> packed(s, operands.b(), ours);
   std::vector<std::string> names = {"GFLOP/s", "packed"};

@@ -1,5 +1,6 @@
 #include "bench/kernels/processor_time.h"
 
+#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
@@ -29,6 +30,16 @@ void wait_until_idle() {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     if (process_seconds() - begin < 2e-4) return;
   }
+}
+
+std::vector<int> first_cores(int count) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof(set), &set);
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE && static_cast<int>(cores.size()) < count; ++core)
+    if (CPU_ISSET(static_cast<std::size_t>(core), &set)) cores.push_back(core);
+  return cores;
 }
 
 double median(std::vector<double> values) {

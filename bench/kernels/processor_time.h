@@ -12,6 +12,8 @@ namespace sinew::bench {
 // keep their threads spinning for a while after a call, on the cores that the next one's threads
 // need.
 void wait_until_idle();
+// The first `count` cores that this thread may use; fewer where there are fewer.
+[[nodiscard]] std::vector<int> first_cores(int count);
 [[nodiscard]] double median(std::vector<double> values);
 
 }  // namespace sinew::bench

@@ -2,10 +2,13 @@
 #include "kernels/threads.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <thread>
 #include <vector>
+
+#include "sched/base/check.h"
 
 namespace sinew::kernels {
 namespace {
@@ -53,6 +56,48 @@ TEST(ThreadPool, NestedAndConcurrentCallsDoTheirOwnParts) {
   outer();
   other.join();
   EXPECT_EQ(sum.load(), 2 * 8 * 4);
+}
+
+// The cores that this thread may use.
+std::vector<int> usable_cores() {
+  cpu_set_t set;
+  CHECK_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(static_cast<std::size_t>(core), &set)) cores.push_back(core);
+  return cores;
+}
+
+TEST(ThreadPool, HelpersStayOnTheirCoresAndLeaveTheCallerItsOwn) {
+  std::vector<int> cores = usable_cores();
+  if (cores.size() < 2) GTEST_SKIP() << "needs two usable cores";
+  cores.resize(2);
+  ThreadPool pool(2, cores);
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  for (const int place : {cores[0], cores[1], cores[0]}) {
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    CPU_SET(static_cast<std::size_t>(place), &own);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(own), &own), 0);
+    // Each part waits until both have begun, so that each thread runs one.
+    struct Seen {
+      std::atomic<int> begun{0};
+      std::atomic<int> cores[2];
+    } seen;
+    pool.run(
+        2,
+        [](void* context, int part) {
+          auto& s = *static_cast<Seen*>(context);
+          ++s.begun;
+          while (s.begun < 2) std::this_thread::yield();
+          s.cores[part] = sched_getcpu();
+        },
+        &seen);
+    EXPECT_NE(seen.cores[0], seen.cores[1]);
+    EXPECT_TRUE(seen.cores[0] == place || seen.cores[1] == place);
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
 TEST(ParallelFor, CoversTheRangeWithPartsOfAtLeastTheGrain) {
