@@ -193,11 +193,13 @@ TrainingState parse_state(std::string_view json_text, const std::string& where) 
 
 TrainingState read_state(const CheckpointPaths& paths) {
   const std::string text = read_text(paths.state);
+  const json document = json::parse(text, nullptr, false);
+  if (document.is_object()) {
+    const auto checksum = document.find("checksum");
+    if (checksum == document.end() || *checksum != checksum_of(document))
+      throw UsageError(damaged(paths.state, "its checksum is missing or not that of its text"));
+  }
   TrainingState state = parse_state(text, paths.state);
-  const json document = json::parse(text);
-  const auto checksum = document.find("checksum");
-  if (checksum == document.end() || *checksum != checksum_of(document))
-    throw UsageError(damaged(paths.state, "its checksum is missing or not that of its text"));
   // One that was put into another checkpoint's folder; a copied folder may have any other name.
   const fs::path folder = fs::path(paths.state).parent_path().filename();
   const std::optional<std::int64_t> named = step_of(folder.string());

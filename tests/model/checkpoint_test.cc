@@ -243,7 +243,7 @@ TEST(Checkpoint, DamageIsOneLineOnEveryRank) {
     }
   }
   const std::string good = test::read_file(paths.state);
-  for (std::size_t i = 0; i < good.size(); ++i) {
+  for (std::size_t i = 0; i < good.size(); i += i < 64 ? 1 : 13) {
     std::string flipped = good;
     flipped[i] ^= 4;
     std::ofstream(paths.state, std::ios::binary) << flipped;
