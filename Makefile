@@ -1,7 +1,7 @@
 # Thin: every target is one preset or one script. `make demo` and `make test` do all the set-up.
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup build demo test test-full test-rdma check sanitize bench format clean
+.PHONY: all setup build demo test test-full test-rdma gpu-test gpu-bench check sanitize bench format clean
 
 all: build
 
@@ -30,6 +30,14 @@ test-rdma: setup
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target test_net
 	@tests/net/vm/run.sh build/tests/test_net
+
+# On a machine with a GPU, with or without MPI: every check, and every measurement, with results in bench/results.
+# Each says what is missing where there is none.
+gpu-test:
+	@tools/gpu_test.sh test
+
+gpu-bench:
+	@tools/gpu_test.sh bench
 
 check:
 	@tools/check.sh

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -39,6 +40,13 @@ class Bootstrap {
 // All of MPI_COMM_WORLD. Initialises MPI when it is not, and then finalises it at exit unless a
 // communicator failed. Throws Error when the launcher and this binary disagree about MPI.
 [[nodiscard]] std::unique_ptr<Bootstrap> mpi_bootstrap(double timeout_s);
+// Ranks 0 to world - 1 of one machine meet at a path that nothing lies at.
+[[nodiscard]] std::unique_ptr<Bootstrap> socket_bootstrap(int rank, int world,
+                                                          const std::string& path,
+                                                          double timeout_s);
+// As this process was started: by tools/launch.sh (SINEW_RANK, SINEW_WORLD and SINEW_MEET, a
+// folder), which meets over sockets; else all of MPI_COMM_WORLD; in a build without MPI alone.
+[[nodiscard]] std::unique_ptr<Bootstrap> launched_bootstrap(double timeout_s);
 // After a failure peers may be gone, and MPI_Finalize would wait for them: leave it out at exit.
 void mpi_skip_finalize();
 

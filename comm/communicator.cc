@@ -94,7 +94,7 @@ std::unique_ptr<Communicator> Communicator::from_bootstrap(Bootstrap& bootstrap,
 }
 
 std::unique_ptr<Communicator> Communicator::from_mpi(const Options& options) {
-  const std::unique_ptr<Bootstrap> bootstrap = mpi_bootstrap(options.timeout_s);
+  const std::unique_ptr<Bootstrap> bootstrap = launched_bootstrap(options.timeout_s);
   if (options.transport == "local" && bootstrap->world() > 1) {
     throw UsageError("transport 'local' connects threads of one process; legal values with " +
                      std::to_string(bootstrap->world()) + " processes: auto, shm");

@@ -141,7 +141,8 @@ using Symmetric = std::unique_ptr<std::byte[], SymmetricDeleter>;
 
 class Communicator {
  public:
-  // All of MPI_COMM_WORLD; initialises MPI when it is not. MPI only exchanges addresses: no
+  // All ranks of the launcher: MPI_COMM_WORLD, or those of tools/launch.sh (bootstrap.h).
+  // Initialises MPI when it is not. MPI only exchanges addresses: no
   // collective or point-to-point byte of this class moves through it.
   [[nodiscard]] static std::unique_ptr<Communicator> from_mpi(const Options& options);
 

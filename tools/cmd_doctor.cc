@@ -2,7 +2,9 @@
 // a finding is a fact, not a failure.
 #include <dlfcn.h>
 #include <fmt/format.h>
+#if SINEW_HAVE_MPI
 #include <mpi.h>
+#endif
 #include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -131,6 +133,13 @@ std::string find_program(const std::string& name) {
   return {};
 }
 
+#if !SINEW_HAVE_MPI
+Finding look_at_mpi() {
+  return {"MPI", false, "this build has none",
+          "ranks are started by tools/launch.sh; for mpirun: apt-get install libopenmpi-dev "
+          "openmpi-bin, and build anew"};
+}
+#else
 Finding look_at_mpi() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version = {};
   int length = 0;
@@ -142,6 +151,7 @@ Finding look_at_mpi() {
           fmt::format("{}, {}", name, launcher.empty() ? "no mpirun in PATH" : launcher),
           "mpirun starts the ranks: apt-get install openmpi-bin"};
 }
+#endif
 
 struct Device {
   const char* name;

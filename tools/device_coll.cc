@@ -298,7 +298,7 @@ class DeviceBench {
 }  // namespace
 
 int run_device_coll(comm::Communicator& communicator, const DeviceCollOptions& options) {
-  const std::unique_ptr<comm::Bootstrap> bootstrap = comm::mpi_bootstrap(options.timeout_s);
+  const std::unique_ptr<comm::Bootstrap> bootstrap = comm::launched_bootstrap(options.timeout_s);
   agree(communicator, [&] {
     require_device(options.device);
     select_device(communicator.rank());

@@ -19,8 +19,9 @@ struct Names {
   const char* world;
 };
 
-// Open MPI, then MPICH and others that speak PMI.
-constexpr Names kLaunchers[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+// tools/launch.sh, Open MPI, then MPICH and others that speak PMI.
+constexpr Names kLaunchers[] = {{"SINEW_RANK", "SINEW_WORLD"},
+                                {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                 {"PMI_RANK", "PMI_SIZE"}};
 
 void print_line(const std::string& line) {

@@ -50,6 +50,10 @@ inline constexpr bool kFewSchedules = false;
 
 // Every order with early and late asynchronous work, and seeds where there is chance.
 inline std::vector<twin::Config> schedules(int seeds = 3) {
+#if defined(SINEW_ON_HARDWARE)
+  static_cast<void>(seeds);
+  return {twin::Config{}};  // a GPU has one schedule, its own
+#else
   std::vector<twin::Config> result;
   const auto add = [&](twin::Order order, twin::Async async, int seed) {
     twin::Config config;
@@ -71,6 +75,7 @@ inline std::vector<twin::Config> schedules(int seeds = 3) {
     add(twin::Order::kPriority, static_cast<twin::Async>((seed + 1) % 3), seed);
   }
   return result;
+#endif
 }
 
 // Calls body(stream) under each schedule; failures name the schedule.

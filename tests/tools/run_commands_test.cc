@@ -141,6 +141,19 @@ TEST(P2p, MeasuresEachPair) {
   for (const nlohmann::json& row : rows) EXPECT_GT(row["latency_us"].get<double>(), 0);
 }
 
+TEST(Launch, RanksMeetOverSocketsWithoutMpiAndEndTogether) {
+  const std::string launch = std::string(SINEW_SOURCE_DIR) + "/tools/launch.sh";
+  const std::string sinew = std::string(SINEW_BINARY_DIR) + "/sinew";
+  const Outcome good = run_process({launch, "-n", "3", sinew, "coll", "--op", "all_reduce",
+                                    "--bytes", "8,1000", "--check", "--budget-ms", "1"},
+                                   30000);
+  EXPECT_EQ(good.exit_code, 0) << good.err;
+  EXPECT_NE(good.out.find("3 ranks over shm"), std::string::npos) << good.out;
+  const Outcome bad = run_process({launch, "-n", "3", sinew, "coll", "--op", "nope"}, 30000);
+  EXPECT_EQ(bad.exit_code, 2) << bad.err;
+  EXPECT_EQ(run_process({launch, "-n", "0", sinew}, 10000).exit_code, 2);
+}
+
 TEST(Train, OnTheTwinLearnsAndNeverCallsItAGpu) {
   if (!device::properties().twin) GTEST_SKIP() << "this build has CUDA in place of the host twin";
   const TestFolder folder;
