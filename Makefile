@@ -19,11 +19,13 @@ test: build
 	@ctest --test-dir build -j $(JOBS) --output-on-failure
 
 # Every operation, algorithm, type, reduction, placement and size class of the collectives, where
-# `make test` takes samples. Most of an hour on two cores.
+# `make test` takes samples; then every layout of a transformer against one rank. Most of two hours
+# on two cores.
 test-full: build
 	@SINEW_TEST_FULL=1 build/tests/test_comm --gtest_filter='*EveryCombination*'
 	@for n in 1 2 3 4 8; do SINEW_TEST_FULL=1 tools/mpirun.sh -n $$n build/tests/test_comm_mpi \
 	  --gtest_filter='*EveryCombination*' || exit 1; done
+	@SINEW_TEST_FULL=1 build/tests/test_model --gtest_filter='*EveryCombination*'
 
 # RDMA in a virtual machine with soft adapters; prints why it is skipped where there can be none.
 test-rdma: setup

@@ -4,6 +4,7 @@
 
 #include "kernels/attention_gpu.h"
 #include "kernels/layer_norm_gpu.h"
+#include "model/quote.h"
 
 namespace sinew::model {
 
@@ -16,6 +17,11 @@ std::string refuse_on_device(const TrainPlan& plan) {
         "cp {} on a device: blocks of attention do not travel between devices yet; legal values: "
         "1, or --device cpu",
         o.cp);
+  if (!o.offload.empty())
+    return fmt::format(
+        "offload {} on a device, whose memory holds the optimizer's state; legal: "
+        "no --offload, or --device cpu",
+        quoted(o.offload));
   const std::int64_t width = plan.config.head_dim();
   if (width % 8 != 0 || width > kernels::kAttentionWidthMax)
     return fmt::format(

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "sched/base/check.h"
 #include "sched/base/error.h"
@@ -24,19 +25,52 @@ bool legal(const TrainOptions& options, int world) {
   }
 }
 
-// max |a - b| / max |a|.
-double relative(const std::vector<double>& a, const std::vector<double>& b, bool& bits_equal) {
+// Every TP x CP x PP x DP of the world.
+std::vector<TrainOptions> splits_of(const TrainOptions& base, int world) {
+  std::vector<TrainOptions> splits;
+  for (int tp = 1; tp <= world; ++tp) {
+    for (int cp = 1; tp * cp <= world; ++cp) {
+      for (int pp = 1; tp * cp * pp <= world; ++pp) {
+        if (world % (tp * cp * pp) != 0) continue;
+        TrainOptions split = base;
+        split.tp = tp;
+        split.cp = cp;
+        split.pp = pp;
+        split.dp = world / (tp * cp * pp);
+        splits.push_back(split);
+      }
+    }
+  }
+  return splits;
+}
+
+struct Difference {
+  double largest = 0;  // max |a - b|
+  double scale = 0;    // max |a|
+  [[nodiscard]] double relative() const { return largest == 0 ? 0 : largest / scale; }
+  // In units in the last place of the scale.
+  [[nodiscard]] double ulp(int digits) const {
+    if (largest == 0 || scale == 0) return largest == 0 ? 0 : INFINITY;
+    return largest / std::ldexp(1.0, std::ilogb(scale) + 1 - digits);
+  }
+};
+
+Difference difference(const std::vector<double>& a, const std::vector<double>& b) {
   CHECK_EQ(a.size(), b.size());
-  double scale = 0;
-  double difference = 0;
+  Difference result;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    scale = std::max(scale, std::abs(a[i]));
+    result.scale = std::max(result.scale, std::abs(a[i]));
     // A NaN on either side must not pass for small.
     const double d = std::abs(a[i] - b[i]);
-    difference = std::isnan(d) ? INFINITY : std::max(difference, d);
+    result.largest = std::isnan(d) ? INFINITY : std::max(result.largest, d);
   }
-  bits_equal = bits_equal && difference == 0;
-  return difference == 0 ? 0 : difference / scale;
+  return result;
+}
+
+double relative(const std::vector<double>& a, const std::vector<double>& b, bool& bits_equal) {
+  const Difference found = difference(a, b);
+  bits_equal = bits_equal && found.largest == 0;
+  return found.relative();
 }
 
 }  // namespace
@@ -114,28 +148,97 @@ std::vector<TrainOptions> sequence_variants(const TrainOptions& split) {
 std::vector<TrainOptions> enumerate_sequence_layouts(const TrainOptions& base, int world) {
   std::vector<TrainOptions> layouts;
   int number = 0;  // of the layout
-  for (int tp = 1; tp <= world; ++tp) {
-    for (int cp = 1; tp * cp <= world; ++cp) {
-      for (int pp = 1; tp * cp * pp <= world; ++pp) {
-        if (world % (tp * cp * pp) != 0) continue;
-        TrainOptions split = base;
-        split.tp = tp;
-        split.cp = cp;
-        split.pp = pp;
-        split.dp = world / (tp * cp * pp);
-        for (TrainOptions& options : sequence_variants(split)) {
-          // A factor and tp: no axis sees the same cuts only.
-          const std::vector<Cut> cuts = cuts_of(cp * split.dp);
-          const Cut chosen = cuts[static_cast<std::size_t>(3 * number++ + tp) % cuts.size()];
-          options.zero = chosen.zero;
-          options.shard = chosen.shard;
-          if (!legal(options, world)) continue;
-          options.microbatches = make_plan(options, world).options.microbatches;
-          layouts.push_back(options);
-        }
-      }
+  for (const TrainOptions& split : splits_of(base, world)) {
+    for (TrainOptions& options : sequence_variants(split)) {
+      // A factor and tp: no axis sees the same cuts only.
+      const std::vector<Cut> cuts = cuts_of(split.cp * split.dp);
+      const Cut chosen = cuts[static_cast<std::size_t>(3 * number++ + split.tp) % cuts.size()];
+      options.zero = chosen.zero;
+      options.shard = chosen.shard;
+      if (!legal(options, world)) continue;
+      options.microbatches = make_plan(options, world).options.microbatches;
+      layouts.push_back(options);
     }
   }
+  return layouts;
+}
+
+namespace {
+
+// Schedules with each number of chunks they may have here; without a pipeline all are one.
+std::vector<TrainOptions> pipeline_variants(const TrainOptions& split, std::int64_t layers) {
+  std::vector<TrainOptions> variants;
+  for (const sched::PipeAlgorithm& schedule : sched::pipe_algorithms()) {
+    TrainOptions options = split;
+    options.schedule = schedule.name;
+    options.chunks = 0;
+    variants.push_back(options);
+    if (split.pp == 1) break;
+    if (schedule.name != "interleaved") continue;
+    for (int chunks = schedule.default_chunks + 1; chunks * split.pp <= layers; ++chunks) {
+      options.chunks = chunks;
+      variants.push_back(options);
+    }
+  }
+  return variants;
+}
+
+// Each of `all` made into those that `vary` makes of it.
+template <typename Vary>
+std::vector<TrainOptions> varied(const std::vector<TrainOptions>& all, Vary&& vary) {
+  std::vector<TrainOptions> result;
+  for (const TrainOptions& one : all) {
+    for (TrainOptions& options : vary(one)) result.push_back(std::move(options));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<TrainOptions> enumerate_every_layout(const TrainOptions& base, int world,
+                                                 const std::vector<std::int64_t>& microbatches) {
+  const std::int64_t layers = load_config(base.model).layers;
+  std::vector<TrainOptions> all = splits_of(base, world);
+  all = varied(all, [](const TrainOptions& split) {
+    std::vector<TrainOptions> variants = sequence_variants(split);
+    if (split.cp == 1) variants.push_back(split);  // shares no sequences
+    return variants;
+  });
+  all = varied(all, [&](const TrainOptions& split) { return pipeline_variants(split, layers); });
+  all = varied(all, [&](const TrainOptions& split) {
+    std::vector<TrainOptions> variants;
+    for (const std::int64_t m : microbatches) {
+      variants.push_back(split);
+      variants.back().microbatches = m;
+    }
+    return variants;
+  });
+  // What follows changes nothing about legality.
+  std::erase_if(all, [&](const TrainOptions& options) { return !legal(options, world); });
+  all = varied(all, [](const TrainOptions& split) {
+    std::vector<TrainOptions> variants;
+    for (const Cut& cut : cuts_of(split.cp * split.dp)) {
+      variants.push_back(split);
+      variants.back().zero = cut.zero;
+      variants.back().shard = cut.shard;
+    }
+    return variants;
+  });
+  return varied(all, [](const TrainOptions& split) {
+    std::vector<TrainOptions> variants;
+    for (const char* recompute : {"none", "selective", "full"}) {
+      variants.push_back(split);
+      variants.back().recompute = recompute;
+    }
+    return variants;
+  });
+}
+
+std::vector<TrainOptions> draw_layouts(std::vector<TrainOptions> layouts, std::size_t count,
+                                       std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::shuffle(layouts.begin(), layouts.end(), random);
+  layouts.resize(std::min(count, layouts.size()));
   return layouts;
 }
 
@@ -176,6 +279,8 @@ LayoutRun run_layout(const TrainPlan& plan, comm::Communicator& world, const Bat
     if (step == 0) run.gradients = trainer->gather_gradients();
   }
   run.weights = trainer->gather_weights();
+  for (const Parameter& p : whole_parameters(plan.config)) run.names.push_back(p.name);
+  run.digits = plan.options.dtype == "f64" ? 53 : plan.options.dtype == "f32" ? 24 : 8;
   return run;
 }
 
@@ -187,17 +292,30 @@ LayoutError compare_runs(const LayoutRun& reference, const LayoutRun& run) {
   LayoutError error;
   error.loss = relative(reference.losses, run.losses, error.bits_equal);
   error.norm = relative(reference.norms, run.norms, error.bits_equal);
-  for (const auto& [name, tensor] : reference.gradients) {
-    const double d = relative(tensor, run.gradients.at(name), error.bits_equal);
-    if (d > error.gradient || error.worst_tensor.empty()) {
-      error.gradient = std::max(error.gradient, d);
+  for (const std::string& name : reference.names) {
+    const Difference gradient = difference(reference.gradients.at(name), run.gradients.at(name));
+    const Difference weight = difference(reference.weights.at(name), run.weights.at(name));
+    error.bits_equal = error.bits_equal && gradient.largest == 0 && weight.largest == 0;
+    if (gradient.relative() > error.gradient || error.worst_tensor.empty())
       error.worst_tensor = name;
-    }
-  }
-  for (const auto& [name, tensor] : reference.weights) {
-    error.weight = std::max(error.weight, relative(tensor, run.weights.at(name), error.bits_equal));
+    error.gradient = std::max(error.gradient, gradient.relative());
+    error.weight = std::max(error.weight, weight.relative());
+    error.tensors.push_back({name, gradient.ulp(reference.digits), weight.ulp(reference.digits),
+                             std::max(gradient.relative(), weight.relative())});
   }
   return error;
+}
+
+std::string LayoutError::first_divergent() const {
+  const auto first = std::find_if(tensors.begin(), tensors.end(),
+                                  [](const OfTensor& t) { return t.gradient_ulp > 0; });
+  return first == tensors.end() ? "" : first->name;
+}
+
+std::string LayoutError::first_above(double bound) const {
+  const auto first = std::find_if(tensors.begin(), tensors.end(),
+                                  [&](const OfTensor& t) { return t.relative > bound; });
+  return first == tensors.end() ? "" : first->name;
 }
 
 // Layouts differ in the order of sums only. Reordering a sum of n terms moves it by at most n u

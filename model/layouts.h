@@ -23,6 +23,16 @@ namespace sinew::model {
 // base's.
 [[nodiscard]] std::vector<TrainOptions> enumerate_sequence_layouts(const TrainOptions& base,
                                                                    int world);
+// Every legal combination of TP x CP x PP x DP, sequence parallelism, mode of context parallelism,
+// pipeline schedule, chunks, ZeRO stage and the groups it cuts over, recomputation (none,
+// selective, full) and each number of microbatches; other options, precision among them, are
+// base's.
+[[nodiscard]] std::vector<TrainOptions> enumerate_every_layout(
+    const TrainOptions& base, int world, const std::vector<std::int64_t>& microbatches);
+// `count` of them, drawn by the seed and in an order of its own; all of them, in that order, where
+// there are no more.
+[[nodiscard]] std::vector<TrainOptions> draw_layouts(std::vector<TrainOptions> layouts,
+                                                     std::size_t count, std::uint64_t seed);
 // "tp2 pp2 dp4 zero3/2 1f1b m4": ZeRO 3 over groups of 2
 [[nodiscard]] std::string name_of(const TrainOptions& options);
 
@@ -36,8 +46,10 @@ struct Batch {
 struct LayoutRun {
   std::vector<double> losses;
   std::vector<double> norms;
-  Trainer::Tensors gradients;  // of the first step
-  Trainer::Tensors weights;    // after the last
+  Trainer::Tensors gradients;        // of the first step
+  Trainer::Tensors weights;          // after the last
+  std::vector<std::string> names{};  // of the tensors, in model order
+  int digits = 53;                   // binary, of the weights' type
 };
 // AdamW's epsilon is at least this here: the gradient of a key bias is 0 in exact arithmetic (a
 // softmax does not see it), and AdamW with a tiny epsilon turns its rounding noise into steps of a
@@ -55,6 +67,19 @@ struct LayoutError {
   double weight = 0;
   std::string worst_tensor;  // of gradient
   bool bits_equal = true;    // everything above is the same to the last bit
+  // Gradient and weights of one tensor, in units in the last place (of the weights' type) of the
+  // tensor's largest magnitude.
+  struct OfTensor {
+    std::string name;
+    double gradient_ulp = 0;
+    double weight_ulp = 0;
+    double relative = 0;  // the larger of the two
+  };
+  std::vector<OfTensor> tensors;  // in model order
+  // The first in model order whose gradient differs in any bit; empty when none does.
+  [[nodiscard]] std::string first_divergent() const;
+  // The first whose error is above the bound.
+  [[nodiscard]] std::string first_above(double bound) const;
   [[nodiscard]] double largest() const;
 };
 [[nodiscard]] LayoutError compare_runs(const LayoutRun& reference, const LayoutRun& run);

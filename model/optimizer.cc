@@ -6,6 +6,7 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/mixed_adamw.h"
+#include "model/agree.h"
 #include "model/partial.h"
 #include "sched/base/check.h"
 
@@ -34,9 +35,12 @@ Optimizer<T>::Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOpti
       threads_(threads) {
   std::int64_t owned = 0;
   for (const Piece& piece : stage.units().owned()) owned += piece.count;
-  first_moment_ = memory.optimizer.allocate<W>(owned);
-  second_moment_ = memory.optimizer.allocate<W>(owned);
-  if (kNarrow && updates_wide()) masters_ = memory.optimizer.allocate<W>(owned);
+  agree(parallel.world(), [&] {
+    if (!options_.offload.empty()) memory.optimizer.offload_to(options_.offload);
+    first_moment_ = memory.optimizer.allocate<W>(owned);
+    second_moment_ = memory.optimizer.allocate<W>(owned);
+    if (kNarrow && updates_wide()) masters_ = memory.optimizer.allocate<W>(owned);
+  });
 }
 
 template <typename T>

@@ -41,6 +41,7 @@ struct OptimizerOptions {
   // element by the seed, the step and its place in the logical tensor.
   bool stochastic = false;
   std::uint64_t seed = 0;  // of the rounding
+  std::string offload{};   // folder of files that hold moments and masters; empty: memory does
 };
 
 struct StepReport {
@@ -57,7 +58,8 @@ class Optimizer {
  public:
   using W = kernels::Wide<T>;
 
-  // names: of all the model's parameters, in model order.
+  // Collective. names: of all the model's parameters, in model order. Throws on every rank when the
+  // files of any cannot be made.
   Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOptions& options,
             std::vector<std::string> names, kernels::Threads threads, Memory& memory);
 

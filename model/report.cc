@@ -108,7 +108,8 @@ void add_memory(const TrainPlan& plan, const Stage<T>& stage, const sched::PerAx
                           (at.dp * run.sizes.cp + at.cp) % run.shards());
   rows.add("parameters", "bytes", bytes.parameters, memory.parameters.size_bytes());
   rows.add("gradients", "bytes", bytes.gradients, memory.gradients.size_bytes());
-  rows.add("optimizer state", "bytes", bytes.optimizer, memory.optimizer.size_bytes());
+  rows.add(memory.optimizer.offloads() ? "optimizer state, in files" : "optimizer state", "bytes",
+           bytes.optimizer, memory.optimizer.size_bytes());
 
   if (run.zero >= sched::Zero::kGradients && run.shards() > 1) {
     std::int64_t largest = 0;

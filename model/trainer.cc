@@ -159,7 +159,8 @@ class TrainerOf final : public Trainer {
             .clip = o.clip,
             .zero = o.zero,
             .stochastic = o.rounding == "stochastic",
-            .seed = o.seed};
+            .seed = o.seed,
+            .offload = o.offload};
   }
 
   // Of this rank's positions.

@@ -58,6 +58,7 @@ struct TrainOptions {
   double clip = 1.0;
   double dropout = 0;
   std::uint64_t seed = 1234;
+  std::string offload;             // folder of files that hold the optimizer's state
   std::string init;                // weights from a safetensors file
   std::string resume;              // a checkpoint directory
   std::string recompute = "none";  // none, selective or full; or one for each layer, by commas

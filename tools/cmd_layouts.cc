@@ -2,10 +2,13 @@
 // rank.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
 
 #include "model/layouts.h"
 #include "sched/base/error.h"
+#include "sched/base/text.h"
 #include "tools/command.h"
 #include "tools/json_lines.h"
 #include "tools/session.h"
@@ -17,6 +20,8 @@ namespace {
 
 struct Options {
   model::TrainOptions train;
+  std::string precisions = "f64";
+  std::int64_t sample = 0;
   std::string json;
 };
 
@@ -43,25 +48,102 @@ model::LayoutRun run_alone(const model::TrainOptions& base, comm::Communicator& 
   throw UsageError(fmt::format("no layout of {} ranks is legal for this model and batch", world));
 }
 
-int run_layouts(const Options& options) {
-  const auto world = comm::Communicator::from_mpi({});
-  const bool first_rank = world->rank() == 0;
-  std::vector<model::TrainOptions> layouts;
-  std::unique_ptr<JsonLines> json;
-  agree(*world, [&] {
-    layouts = model::enumerate_layouts(options.train, world->world(), {1, 2, 4});
-    for (model::TrainOptions& layout :
-         model::enumerate_sequence_layouts(options.train, world->world()))
-      layouts.push_back(std::move(layout));
-    if (layouts.empty()) refuse_all(options.train, world->world());
-    json = std::make_unique<JsonLines>(first_rank ? options.json : std::string());
-  });
-  const model::TrainPlan first = model::make_plan(layouts.front(), world->world());
-  const model::Batch batch = model::make_batch(first, options.train.seed);
-  const model::LayoutRun reference = run_alone(options.train, *world, batch);
-  const double bound = model::layout_bound(options.train.dtype);
+struct Precision {
+  std::string_view name;
+  std::string_view dtype;
+  std::string_view rounding;
+};
+constexpr std::array kPrecisions = {
+    Precision{"f64", "f64", "nearest"}, Precision{"f32", "f32", "nearest"},
+    Precision{"bf16", "bf16", "nearest"}, Precision{"bf16-sr", "bf16", "stochastic"}};
 
-  const Table table({{"layout", 46, true},
+std::vector<Precision> parse_precisions(const std::string& text) {
+  std::vector<Precision> precisions;
+  for (const std::string_view name : split(text, ',')) {
+    const auto found = std::find_if(kPrecisions.begin(), kPrecisions.end(),
+                                    [&](const Precision& p) { return p.name == trim(name); });
+    if (found == kPrecisions.end())
+      throw UsageError(
+          fmt::format("--dtype '{}' is unknown; legal values: f64, f32, bf16, bf16-sr, joined by "
+                      "commas",
+                      name));
+    precisions.push_back(*found);
+  }
+  return precisions;
+}
+
+// The largest errors of each tensor over all layouts of one precision.
+class Worst {
+ public:
+  void add(const model::LayoutError& error, const std::string& layout) {
+    rows_.resize(error.tensors.size());
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      const model::LayoutError::OfTensor& found = error.tensors[i];
+      Row& row = rows_[i];
+      if (row.layout.empty() || found.gradient_ulp > row.error.gradient_ulp) row.layout = layout;
+      row.error.name = found.name;
+      row.error.gradient_ulp = std::max(row.error.gradient_ulp, found.gradient_ulp);
+      row.error.weight_ulp = std::max(row.error.weight_ulp, found.weight_ulp);
+    }
+  }
+  void print() const {
+    const Table table({{"largest error of each tensor, in ULP of its largest element", 58, true},
+                       {"gradient", 9},
+                       {"weights", 9},
+                       {"  of the gradient, in", 24, true}});
+    fmt::print("\n{}", table.header());
+    for (const Row& row : rows_)
+      fmt::print("{}", table.row({row.error.name, fmt::format("{:.3g}", row.error.gradient_ulp),
+                                  fmt::format("{:.3g}", row.error.weight_ulp), "  " + row.layout}));
+  }
+
+ private:
+  struct Row {
+    model::LayoutError::OfTensor error;
+    std::string layout;
+  };
+  std::vector<Row> rows_;
+};
+
+// What a row says at its end.
+std::string remark(const model::LayoutError& error, double bound) {
+  if (error.bits_equal) return "same bits";
+  if (error.largest() <= bound) return "first differing: " + error.first_divergent();
+  const std::string above = error.first_above(bound);
+  return "FAILED: " + (above.empty() ? "loss or norm" : "first above the bound: " + above);
+}
+
+void write_record(JsonLines& json, const std::string& layout, std::string_view precision, int ranks,
+                  const model::LayoutError& error, bool holds) {
+  JsonRecord record;
+  double ulp = 0;
+  for (const model::LayoutError::OfTensor& t : error.tensors)
+    ulp = std::max(ulp, std::max(t.gradient_ulp, t.weight_ulp));
+  record.add("layout", layout)
+      .add("precision", std::string(precision))
+      .add("ranks", ranks)
+      .add("loss_error", error.loss)
+      .add("norm_error", error.norm)
+      .add("gradient_error", error.gradient)
+      .add("weight_error", error.weight)
+      .add("ulp_max", ulp)
+      .add("worst_tensor", error.worst_tensor)
+      .add("first_divergent", error.first_divergent())
+      .add("bits_equal", error.bits_equal)
+      .add("holds", holds);
+  json.write(record);
+}
+
+// All layouts in one precision; returns how many fail.
+int run_precision(const model::TrainOptions& base, std::string_view precision,
+                  std::vector<model::TrainOptions> layouts, comm::Communicator& world,
+                  JsonLines& json) {
+  const bool first_rank = world.rank() == 0;
+  const model::TrainPlan first = model::make_plan(layouts.front(), world.world());
+  const model::Batch batch = model::make_batch(first, base.seed);
+  const model::LayoutRun reference = run_alone(base, world, batch);
+  const double bound = model::layout_bound(base.dtype);
+  const Table table({{fmt::format("{}", precision), 66, true},
                      {"loss", 9},
                      {"norm", 9},
                      {"gradients", 9},
@@ -71,35 +153,61 @@ int run_layouts(const Options& options) {
     fmt::print(
         "{} layouts of {} ranks, {} steps each in {}; largest relative differences to one rank, "
         "bound {:.1e}\n{}",
-        layouts.size(), world->world(), options.train.steps, options.train.dtype, bound,
-        table.header());
+        layouts.size(), world.world(), base.steps, precision, bound, table.header());
   }
   int failed = 0;
+  Worst worst;
   for (const model::TrainOptions& layout : layouts) {
-    const model::LayoutRun run = model::run_layout(model::make_plan(layout, world->world()), *world,
-                                                   batch, static_cast<int>(options.train.steps));
+    const model::LayoutRun run = model::run_layout(model::make_plan(layout, world.world()), world,
+                                                   batch, static_cast<int>(base.steps));
     const model::LayoutError error = model::compare_runs(reference, run);
     const bool holds = error.largest() <= bound;
     if (!holds) ++failed;
     if (!first_rank) continue;
+    const std::string name = model::name_of(layout);
     const auto shown = [](double value) { return fmt::format("{:.1e}", value); };
-    fmt::print("{}", table.row({model::name_of(layout), shown(error.loss), shown(error.norm),
-                                shown(error.gradient), shown(error.weight),
-                                holds ? "" : "FAILED: " + error.worst_tensor}));
+    fmt::print("{}", table.row({name, shown(error.loss), shown(error.norm), shown(error.gradient),
+                                shown(error.weight), remark(error, bound)}));
     std::fflush(stdout);
-    JsonRecord record;
-    record.add("layout", model::name_of(layout))
-        .add("ranks", world->world())
-        .add("loss_error", error.loss)
-        .add("norm_error", error.norm)
-        .add("gradient_error", error.gradient)
-        .add("weight_error", error.weight)
-        .add("bits_equal", error.bits_equal)
-        .add("holds", holds);
-    json->write(record);
+    worst.add(error, name);
+    write_record(json, name, precision, world.world(), error, holds);
+  }
+  if (first_rank) worst.print();
+  return failed;
+}
+
+int run_layouts(const Options& options) {
+  const auto world = comm::Communicator::from_mpi({});
+  std::vector<Precision> precisions;
+  std::vector<model::TrainOptions> layouts;
+  std::unique_ptr<JsonLines> json;
+  model::TrainOptions base = options.train;
+  agree(*world, [&] {
+    precisions = parse_precisions(options.precisions);
+    base.dtype = precisions.front().dtype;
+    base.rounding = precisions.front().rounding;
+    layouts = model::enumerate_every_layout(base, world->world(), {1, 2, 4});
+    if (layouts.empty()) refuse_all(base, world->world());
+    json = std::make_unique<JsonLines>(world->rank() == 0 ? options.json : std::string());
+  });
+  if (options.sample > 0) {
+    if (world->rank() == 0)
+      fmt::print("a sample of {} layouts, drawn with seed {}\n", layouts.size(), base.seed);
+    layouts = model::draw_layouts(layouts, static_cast<std::size_t>(options.sample), base.seed);
+  }
+  int failed = 0;
+  for (const Precision& precision : precisions) {
+    base.dtype = precision.dtype;
+    base.rounding = precision.rounding;
+    for (model::TrainOptions& layout : layouts) {
+      layout.dtype = base.dtype;
+      layout.rounding = base.rounding;
+    }
+    failed += run_precision(base, precision.name, layouts, *world, *json);
   }
   if (failed > 0)
-    throw Error(fmt::format("{} of {} layouts differ from one rank", failed, layouts.size()));
+    throw Error(fmt::format("{} of {} runs differ from one rank", failed,
+                            layouts.size() * precisions.size()));
   return 0;
 }
 
@@ -110,14 +218,16 @@ Run declare_layouts(Args& args) {
   o->train.model = "byte-tiny";
   o->train.seq = 32;
   o->train.steps = 3;
-  o->train.dtype = "f64";
   args.option("--model", o->train.model, "name of a model, or the path of a .json file");
   args.option("--batch", o->train.batch, "sequences of the whole step", {.min = 1});
   args.option("--seq", o->train.seq, "tokens of a sequence", {.min = 1});
   args.option("--steps", o->train.steps, "steps of each layout", {.min = 1, .max = 1000});
-  args.option("--dtype", o->train.dtype, "f32, f64, or bf16 with f32 masters and gradients");
+  args.option("--dtype", o->precisions,
+              "f64, f32, bf16 with f32 masters, bf16-sr without (stochastic rounding); one or "
+              "several, joined by commas");
+  args.option("--sample", o->sample, "so many layouts, drawn by the seed; 0: all", {.min = 0});
   args.option("--dropout", o->train.dropout, "share of activations dropped", {.min = 0, .max = 1});
-  args.option("--seed", o->train.seed, "of weights and batch");
+  args.option("--seed", o->train.seed, "of weights, batch and sample");
   args.option("--json", o->json, "write JSON lines to this file");
   return [o] { return run_layouts(*o); };
 }

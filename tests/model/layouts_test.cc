@@ -204,11 +204,27 @@ TEST(LayoutErrors, DamageShows) {
   a.norms = {2.0};
   a.gradients["w"] = {1.0, 2.0};
   a.weights["w"] = {1.0, 2.0};
+  a.gradients["a"] = a.weights["a"] = {4.0};
+  a.names = {"w", "a"};  // model order, not the alphabet's
   LayoutRun b = a;
   EXPECT_TRUE(compare_runs(a, b).bits_equal);
   b.gradients["w"][1] = 2.0 + 1e-9;
   EXPECT_GT(compare_runs(a, b).largest(), layout_bound("f64"));
   EXPECT_FALSE(compare_runs(a, b).bits_equal);
+  // 2 is its own unit's 2^52-fold.
+  b.gradients["w"][1] = 2.0 + 0x1p-51 * 3;
+  b.gradients["a"][0] = 4.0 - 0x1p-51;
+  const LayoutError small = compare_runs(a, b);
+  ASSERT_EQ(small.tensors.size(), 2U);
+  EXPECT_EQ(small.tensors[0].gradient_ulp, 3);
+  EXPECT_EQ(small.tensors[0].weight_ulp, 0);
+  EXPECT_EQ(small.tensors[1].gradient_ulp, 0.5);
+  EXPECT_EQ(small.first_divergent(), "w");
+  EXPECT_EQ(small.first_above(1e-10), "");
+  b.weights["a"][0] = 5;
+  b.gradients["w"][1] = 2.0;
+  EXPECT_EQ(compare_runs(a, b).first_divergent(), "a");
+  EXPECT_EQ(compare_runs(a, b).first_above(1e-10), "a");
   b.gradients["w"][1] = std::nan("");
   EXPECT_GT(compare_runs(a, b).largest(), 1.0);
 }

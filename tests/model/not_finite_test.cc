@@ -46,9 +46,9 @@ std::map<std::string, std::vector<std::uint64_t>> bits_of(const Trainer::Tensors
 TEST(NotFinite, TheStepIsSkippedWholeAndNamesRankAndTensorAndTheNextGoesOn) {
   const ScratchDirectory directory;
   TrainOptions base;
-  base.model = directory.write(
-      "model.json",
-      R"({"layers": 2, "heads": 2, "channels": 16, "vocabulary": 53, "max_time": 8,
+  base.model =
+      directory.write("model.json",
+                      R"({"layers": 2, "heads": 2, "channels": 16, "vocabulary": 53, "max_time": 8,
           "tied": false})");
   base.init = write_poisoned(directory, load_config(base.model));
   base.batch = 8;

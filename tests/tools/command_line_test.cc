@@ -133,7 +133,7 @@ const std::vector<std::pair<int, Bad>> kBadTogether = {
     {2, {"coll --dtype f32,", {"''", "bf16"}}},
     {2, {train("--out /proc/x"), {"--out", "/proc/x", "name a folder"}}},
     {2, {"coll --transport nope", {"'nope'", "shm"}}},
-    {2, {"layouts --dtype f16", {"f16", "f64"}}},
+    {2, {"layouts --dtype f64,f16", {"'f16'", "f64", "bf16-sr"}}},
     {2, {"layouts --model nope", {"'nope'", "byte-tiny"}}},
     {3, {"layouts --batch 8", {"batch 8", "1, 2, 4, 8"}}},
     {2, {train("--pp 2 --schedule interleaved --chunks 999"), {"999 chunks", "chunks: 1 to"}}},
