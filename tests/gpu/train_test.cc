@@ -227,6 +227,7 @@ TEST(Train, WhatADeviceCannotTrainYetIsOneLineWithTheLegalValues) {
                                      R"( "heads": 8, "channels": 32})");
   for (const std::string& line : {refusal([](TrainOptions& o) { o.dtype = "f32"; }),
                                   refusal([](TrainOptions& o) { o.cp = 2; }, 2),
+                                  refusal([](TrainOptions& o) { o.offload = "/tmp"; }),
                                   refusal([&](TrainOptions& o) { o.model = narrow; })}) {
     EXPECT_NE(line.find("legal values: "), std::string::npos) << line;
     EXPECT_NE(line.find("--device cpu"), std::string::npos) << line;
