@@ -19,8 +19,8 @@ std::string refuse_on_device(const TrainPlan& plan) {
         o.cp);
   if (!o.offload.empty())
     return fmt::format(
-        "offload {} on a device, whose memory holds the optimizer's state; legal: "
-        "no --offload, or --device cpu",
+        "offload {} on a device, whose memory holds the optimizer's state; "
+        "legal values: none, or --device cpu",
         quoted(o.offload));
   const std::int64_t width = plan.config.head_dim();
   if (width % 8 != 0 || width > kernels::kAttentionWidthMax)
