@@ -292,7 +292,12 @@ LayoutError compare_runs(const LayoutRun& reference, const LayoutRun& run) {
   LayoutError error;
   error.loss = relative(reference.losses, run.losses, error.bits_equal);
   error.norm = relative(reference.norms, run.norms, error.bits_equal);
-  for (const std::string& name : reference.names) {
+  std::vector<std::string> names = reference.names;
+  for (const auto& [name, tensor] : reference.gradients) {
+    if (reference.names.empty()) names.push_back(name);
+  }
+  CHECK(!names.empty());  // else nothing would be compared
+  for (const std::string& name : names) {
     const Difference gradient = difference(reference.gradients.at(name), run.gradients.at(name));
     const Difference weight = difference(reference.weights.at(name), run.weights.at(name));
     error.bits_equal = error.bits_equal && gradient.largest == 0 && weight.largest == 0;

@@ -48,7 +48,7 @@ struct LayoutRun {
   std::vector<double> norms;
   Trainer::Tensors gradients;        // of the first step
   Trainer::Tensors weights;          // after the last
-  std::vector<std::string> names{};  // of the tensors, in model order
+  std::vector<std::string> names{};  // of the tensors, in model order; empty: as sorted
   int digits = 53;                   // binary, of the weights' type
 };
 // AdamW's epsilon is at least this here: the gradient of a key bias is 0 in exact arithmetic (a
