@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -25,22 +27,22 @@ constexpr std::int64_t kBatchMost = std::int64_t{1} << 30;  // sequences are cou
 
 // What the trainer does not have yet is refused, never ignored.
 void check_features(const TrainOptions& o) {
-  require(o.zero >= 0 && o.zero <= 3, fmt::format("zero {}; legal values: 0, 1, 2, 3", o.zero));
+  require(o.zero >= 0 && o.zero <= 3, fmt::format("--zero {}; legal values: 0, 1, 2, 3", o.zero));
   require(o.shard == 0 || o.zero > 0,
-          fmt::format("shard {} with zero 0: nothing is cut; legal: zero 1, 2, 3, or shard 0",
+          fmt::format("--shard {} with zero 0: nothing is cut; legal: zero 1, 2, 3, or shard 0",
                       o.shard));
   require(o.dtype == "f32" || o.dtype == "f64" || o.dtype == "bf16",
-          fmt::format("dtype '{}'; legal values: f32, f64, bf16", o.dtype));
+          fmt::format("--dtype '{}'; legal values: f32, f64, bf16", o.dtype));
   require(o.rounding == "nearest" || o.rounding == "stochastic",
-          fmt::format("rounding '{}'; legal values: nearest, stochastic", o.rounding));
+          fmt::format("--rounding '{}'; legal values: nearest, stochastic", o.rounding));
   require(o.rounding == "nearest" || o.dtype == "bf16",
-          fmt::format("rounding stochastic is of bf16 weights, not {}; legal: --dtype bf16, or "
+          fmt::format("--rounding stochastic is of bf16 weights, not {}; legal: --dtype bf16, or "
                       "rounding nearest",
                       o.dtype));
   require(o.dropout >= 0 && o.dropout < 1,
-          fmt::format("dropout {}; legal values: 0 to below 1", o.dropout));
+          fmt::format("--dropout {}; legal values: 0 to below 1", o.dropout));
   require(o.init.empty() || o.resume.empty(),
-          "init and resume exclude each other: a checkpoint holds the weights");
+          "--init and --resume exclude each other: a checkpoint holds the weights");
 }
 
 sched::Precision precision_of(const TrainOptions& o) {
@@ -51,40 +53,44 @@ sched::Precision precision_of(const TrainOptions& o) {
 
 void check_counts(const TrainOptions& o) {
   require(o.batch >= 1 && o.batch <= kBatchMost,
-          fmt::format("batch {}; legal values: 1 to {}", o.batch, kBatchMost));
+          fmt::format("--batch {}; legal values: 1 to {}", o.batch, kBatchMost));
   require(o.microbatches >= 0 && o.microbatches <= kBatchMost,
-          fmt::format("microbatches {}; legal values: 1 to {}, 0 to choose", o.microbatches,
+          fmt::format("--microbatches {}; legal values: 1 to {}, 0 to choose", o.microbatches,
                       kBatchMost));
-  require(o.seq >= 0, fmt::format("seq {}; legal values: 1 and more, 0 for the model's", o.seq));
-  require(o.steps >= 0, fmt::format("steps {}; legal values: 0 and more", o.steps));
+  require(o.seq >= 0, fmt::format("--seq {}; legal values: 1 and more, 0 for the model's", o.seq));
+  require(o.steps >= 0, fmt::format("--steps {}; legal values: 0 and more", o.steps));
   require(o.warmup >= 0 && o.warmup <= o.steps,
-          fmt::format("warmup {}; legal values: 0 to {}, the steps", o.warmup, o.steps));
+          fmt::format("--warmup {}; legal values: 0 to {}, the steps", o.warmup, o.steps));
   require(o.threads >= 0 && o.threads <= 1024,
-          fmt::format("threads {}; legal values: 1 to 1024, 0 to choose", o.threads));
-  require(o.save_every >= 0,
-          fmt::format("save-every {}; legal values: 1 and more, 0 for the end only", o.save_every));
-  require(o.eval_every >= 0,
-          fmt::format("eval-every {}; legal values: 1 and more, 0 for the end only", o.eval_every));
+          fmt::format("--threads {}; legal values: 1 to 1024, 0 to choose", o.threads));
+  require(
+      o.save_every >= 0,
+      fmt::format("--save-every {}; legal values: 1 and more, 0 for the end only", o.save_every));
+  require(
+      o.eval_every >= 0,
+      fmt::format("--eval-every {}; legal values: 1 and more, 0 for the end only", o.eval_every));
   require(o.eval_windows >= 1,
-          fmt::format("eval-windows {}; legal values: 1 and more", o.eval_windows));
+          fmt::format("--eval-windows {}; legal values: 1 and more", o.eval_windows));
 }
 
 // Comparisons with NaN are false, so it passes none of these.
 void check_reals(const TrainOptions& o) {
-  require(o.lr >= 0 && std::isfinite(o.lr), fmt::format("lr {}; legal values: 0 and more", o.lr));
+  require(o.lr >= 0 && std::isfinite(o.lr), fmt::format("--lr {}; legal values: 0 and more", o.lr));
   require(o.min_lr <= o.lr,
-          fmt::format("min-lr {} is above lr {}; legal values: 0 to lr, negative for a tenth of it",
-                      o.min_lr, o.lr));
+          fmt::format(
+              "--min-lr {} is above --lr {}; legal values: 0 to --lr, negative for a tenth of it",
+              o.min_lr, o.lr));
   require(o.beta1 >= 0 && o.beta1 < 1,
-          fmt::format("beta1 {}; legal values: 0 to below 1", o.beta1));
+          fmt::format("--beta1 {}; legal values: 0 to below 1", o.beta1));
   require(o.beta2 >= 0 && o.beta2 < 1,
-          fmt::format("beta2 {}; legal values: 0 to below 1", o.beta2));
-  require(o.eps > 0 && std::isfinite(o.eps), fmt::format("eps {}; legal values: above 0", o.eps));
-  require(o.clip >= 0, fmt::format("clip {}; legal values: above 0, or 0 for none", o.clip));
+          fmt::format("--beta2 {}; legal values: 0 to below 1", o.beta2));
+  require(o.eps > 0 && std::isfinite(o.eps), fmt::format("--eps {}; legal values: above 0", o.eps));
+  require(o.clip >= 0, fmt::format("--clip {}; legal values: above 0, or 0 for none", o.clip));
   require(o.weight_decay >= 0 && std::isfinite(o.weight_decay),
-          fmt::format("weight-decay {}; legal values: 0 and more", o.weight_decay));
-  require(o.validation_fraction >= 0 && o.validation_fraction < 1,
-          fmt::format("validation-fraction {}; legal values: 0 to below 1", o.validation_fraction));
+          fmt::format("--weight-decay {}; legal values: 0 and more", o.weight_decay));
+  require(
+      o.validation_fraction >= 0 && o.validation_fraction < 1,
+      fmt::format("--validation-fraction {}; legal values: 0 to below 1", o.validation_fraction));
 }
 
 bool is_in_table(const std::string& schedule) {
@@ -96,13 +102,17 @@ bool is_in_table(const std::string& schedule) {
 
 // A schedule from a file, proved.
 sched::PipeSchedule read_schedule(const std::string& path) {
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path)) {
+  if (!std::filesystem::exists(path)) {
     std::string legal;
     for (const sched::PipeAlgorithm& algorithm : sched::pipe_algorithms())
       legal += std::string(algorithm.name) + ", ";
     throw UsageError(fmt::format(
-        "schedule '{}'; legal values: {}or the path of a file that holds one", path, legal));
+        "--schedule '{}'; legal values: {}or the path of a file that holds one", path, legal));
+  }
+  std::ifstream file(path);
+  if (std::filesystem::is_directory(path)) errno = EISDIR;
+  if (!file || std::filesystem::is_directory(path)) {
+    throw UsageError(fmt::format("--schedule '{}' cannot be read: {}", path, std::strerror(errno)));
   }
   std::ostringstream text;
   text << file.rdbuf();

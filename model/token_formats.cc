@@ -58,7 +58,7 @@ TokenFormat parse_token_format(std::string_view name) {
     if (kNames[i] == name) return static_cast<TokenFormat>(i);
   }
   throw UsageError(fmt::format(
-      "data_format '{}'; legal values: auto, text, jsonl, llmc, nanogpt, megatron", name));
+      "--data-format '{}'; legal values: auto, text, jsonl, llmc, nanogpt, megatron", name));
 }
 
 TokenFormat find_token_format(std::string_view path, std::span<const std::byte> bytes,

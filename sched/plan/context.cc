@@ -15,7 +15,7 @@ ContextMode parse_context_mode(std::string_view name) {
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     if (kNames[i] == name) return static_cast<ContextMode>(i);
   }
-  throw UsageError("cp_mode '" + std::string(name) +
+  throw UsageError("--cp-mode '" + std::string(name) +
                    "'; legal values: zigzag, contiguous, striped, ulysses");
 }
 

@@ -42,7 +42,8 @@ std::string describe(const PerAxis& sizes) {
   std::string text;
   for (const Axis axis : kAxes) {
     if (!text.empty()) text += " x ";
-    text += std::string(name_of(axis)) + " " + std::to_string(sizes[axis]);
+    text += std::string(name_of(axis)) + " " +
+            (sizes[axis] == 0 ? "(the rest)" : std::to_string(sizes[axis]));
   }
   return text;
 }

@@ -127,7 +127,7 @@ TEST(Plan, EveryFaultIsOneLineThatNamesTheValueAndTheLegalOnes) {
       {"order", [](auto& o) { o.order = "tp,dp,xx"; }, 1, "xx"},
       {"lr", [](auto& o) { o.lr = -1; }, 1, "lr -1; legal values"},
       {"lr", [](auto& o) { o.lr = NAN; }, 1, "lr nan; legal values"},
-      {"min_lr", [](auto& o) { o.min_lr = 1; }, 1, "min-lr 1 is above lr"},
+      {"min_lr", [](auto& o) { o.min_lr = 1; }, 1, "--min-lr 1 is above --lr"},
       {"beta1", [](auto& o) { o.beta1 = 1; }, 1, "beta1 1; legal values"},
       {"beta2", [](auto& o) { o.beta2 = -0.5; }, 1, "beta2 -0.5; legal values"},
       {"eps", [](auto& o) { o.eps = 0; }, 1, "eps 0; legal values"},
