@@ -191,7 +191,9 @@ void add_time(const TrainPlan& plan, Parallel& parallel, const Measured& measure
 sched::Timeline gather_timeline(const TrainPlan& plan, const std::vector<sched::Span>& own,
                                 Parallel& parallel) {
   sched::Timeline timeline;
-  timeline.title = fmt::format("{} of one step, measured", plan.schedule.name);
+  timeline.title =
+      fmt::format("{} of one step, measured; a stage is a pipeline rank", plan.schedule.name);
+  timeline.row_name = "stage";
   if (parallel.pipeline() == nullptr) {
     timeline.spans = own;
     begin_at_zero(timeline);
