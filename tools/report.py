@@ -36,7 +36,7 @@ def fenced(text):
 def command(arguments, until=None):
     output = run(*arguments.split())
     if until:
-        output = output[:output.index(until)]
+        output = output[:output.index(until)] + "\n  ..."
     return fenced(f"$ build/sinew {arguments}\n" + output)
 
 
@@ -46,9 +46,14 @@ def records(name):
 
 
 def recorded(name, keep=lambda line: True):
-    """The output of a recorded command: the file's first line is the command."""
-    text = (RESULTS / f"{name}.txt").read_text().strip("\n")
-    return fenced("\n".join(line for line in text.splitlines() if keep(line)))
+    """The output of a recorded command: the file's first line is the command. Lines left out are a line of dots."""
+    lines = []
+    for line in (RESULTS / f"{name}.txt").read_text().strip("\n").splitlines():
+        if keep(line):
+            lines.append(line)
+        elif line and lines[-1] != "...":
+            lines.append("...")
+    return fenced("\n".join(lines))
 
 
 def listed():
