@@ -16,6 +16,8 @@ struct Args::Impl {
   std::string command;
   CLI::App app;
   std::vector<std::string> names;
+  std::vector<Shown> shown;
+  std::vector<std::function<void()>> rules;  // of options beside each other
 
   Impl(std::string command_name, const std::string& summary)
       : command(std::move(command_name)), app(summary, "sinew " + command) {
@@ -26,6 +28,7 @@ struct Args::Impl {
   void add(const std::string& name, const std::string& type, const std::string& shown_default,
            const std::string& help, const std::function<void(const std::string&)>& assign) {
     names.push_back(name);
+    shown.push_back({name, shown_default});
     app.add_option_function<std::string>(name, assign, help)
         ->type_name(type)
         ->default_str(shown_default)
@@ -56,14 +59,40 @@ std::string nearest(const std::string& typed, const std::vector<std::string>& na
   return best != names.end() && distance(*best) <= 2 ? *best : std::string();
 }
 
+// "from 1 to 64" or "at least 1"; empty where every number is legal.
+template <typename Range>
+std::string words_of(const Range& range) {
+  if (range.max != Range{}.max) return fmt::format("from {} to {}", range.min, range.max);
+  return range.min == Range{}.min ? "" : fmt::format("at least {}", range.min);
+}
+
 template <typename Number, typename Range>
 void check_range(const std::string& name, Number value, const Range& range) {
   if (value >= range.min && value <= range.max) return;
-  const bool open = range.max == Range{}.max;
-  throw UsageError(
-      open ? fmt::format("{} {} is too small: it must be at least {}", name, value, range.min)
-           : fmt::format("{} {} is out of range: it must be from {} to {}", name, value, range.min,
-                         range.max));
+  throw UsageError(fmt::format("{} {} is {}: it must be {}", name, value,
+                               range.max == Range{}.max ? "too small" : "out of range",
+                               words_of(range)));
+}
+
+// What is no number at all is told the range as well.
+template <typename Parse, typename Range>
+auto parse_number(const Parse& parse, const std::string& text, const std::string& name,
+                  const Range& range) {
+  try {
+    return parse(text, name);
+  } catch (const UsageError& error) {
+    const std::string words = words_of(range);
+    throw UsageError(words.empty() ? error.what()
+                                   : fmt::format("{}: it must be {}", error.what(), words));
+  }
+}
+
+template <typename Range>
+std::string help_with(const std::string& help, const Range& range) {
+  // A count need not be told that it is not negative.
+  const bool plain = range.min == 0 && range.max == Range{}.max;
+  const std::string words = plain ? "" : words_of(range);
+  return words.empty() ? help : fmt::format("{} ({})", help, words);
 }
 
 }  // namespace
@@ -85,9 +114,9 @@ void Args::option(const std::string& name, std::string& value, const std::string
 
 void Args::option(const std::string& name, std::int64_t& value, const std::string& help,
                   IntRange range) {
-  impl_->add(name, "INT", fmt::format("{}", value), help,
+  impl_->add(name, "INT", fmt::format("{}", value), help_with(help, range),
              [&value, name, range](const std::string& text) {
-               value = parse_int(text, name);
+               value = parse_number(parse_int, text, name, range);
                check_range(name, value, range);
              });
 }
@@ -95,9 +124,9 @@ void Args::option(const std::string& name, std::int64_t& value, const std::strin
 void Args::option(const std::string& name, int& value, const std::string& help, IntRange range) {
   range.min = std::max<std::int64_t>(range.min, std::numeric_limits<int>::min());
   const bool open = range.max > std::numeric_limits<int>::max();
-  impl_->add(name, "INT", fmt::format("{}", value), help,
+  impl_->add(name, "INT", fmt::format("{}", value), help_with(help, range),
              [&value, name, range, open](const std::string& text) {
-               const std::int64_t wide = parse_int(text, name);
+               const std::int64_t wide = parse_number(parse_int, text, name, range);
                check_range(name, wide, range);
                if (open) {
                  check_range(name, wide, IntRange{range.min, std::numeric_limits<int>::max()});
@@ -108,17 +137,18 @@ void Args::option(const std::string& name, int& value, const std::string& help, 
 
 void Args::option(const std::string& name, double& value, const std::string& help,
                   DoubleRange range) {
-  impl_->add(name, "NUMBER", fmt::format("{}", value), help,
+  impl_->add(name, "NUMBER", fmt::format("{}", value), help_with(help, range),
              [&value, name, range](const std::string& text) {
-               value = parse_double(text, name);
+               value = parse_number(parse_double, text, name, range);
                check_range(name, value, range);
              });
 }
 
 void Args::option(const std::string& name, std::uint64_t& value, const std::string& help) {
+  static constexpr IntRange kRange = {.min = 0};
   impl_->add(name, "INT", fmt::format("{}", value), help, [&value, name](const std::string& text) {
-    const std::int64_t number = parse_int(text, name);
-    check_range(name, number, IntRange{.min = 0});
+    const std::int64_t number = parse_number(parse_int, text, name, kRange);
+    check_range(name, number, kRange);
     value = static_cast<std::uint64_t>(number);
   });
 }
@@ -141,6 +171,29 @@ void Args::choice(const std::string& name, std::string& value, std::vector<std::
         value = text;
       });
 }
+
+void Args::exclude(const std::string& name, std::vector<std::string> others, std::string reason) {
+  impl_->rules.emplace_back([this, name, others = std::move(others), reason = std::move(reason)] {
+    if (given(name)) refuse_given(others, fmt::format("beside {}: {}", name, reason));
+  });
+}
+
+void Args::need(const std::string& name, std::string needed) {
+  impl_->rules.emplace_back([this, name, needed = std::move(needed)] {
+    if (!given(needed)) refuse_given({name}, fmt::format("without {}", needed));
+  });
+}
+
+bool Args::given(const std::string& name) const { return impl_->app.count(name) > 0; }
+
+void Args::refuse_given(const std::vector<std::string>& names, const std::string& reason) const {
+  for (const std::string& name : names) {
+    if (given(name))
+      throw UsageError(fmt::format("{}: {} has no effect {}", impl_->command, name, reason));
+  }
+}
+
+const std::vector<Args::Shown>& Args::shown() const { return impl_->shown; }
 
 bool Args::parse(std::span<const std::string> arguments) {
   // The parser takes its arguments in reverse order.
@@ -165,6 +218,7 @@ bool Args::parse(std::span<const std::string> arguments) {
     std::replace(line.begin(), line.end(), '\n', ' ');
     throw UsageError(fmt::format("{}: {}", impl_->command, line));
   }
+  for (const std::function<void()>& rule : impl_->rules) rule();
   return true;
 }
 

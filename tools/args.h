@@ -13,7 +13,19 @@
 #include <string>
 #include <vector>
 
+#include "sched/base/error.h"
+
 namespace sinew::tools {
+
+// What `parse` returns; a UsageError of it is told the option whose value it speaks of.
+template <typename Parse>
+auto in_option(const std::string& option, Parse&& parse) {
+  try {
+    return parse();
+  } catch (const UsageError& error) {
+    throw UsageError(option + ": " + error.what());
+  }
+}
 
 struct IntRange {
   std::int64_t min = std::numeric_limits<std::int64_t>::min();
@@ -45,10 +57,28 @@ class Args {
   void choice(const std::string& name, std::string& value, std::vector<std::string> legal,
               const std::string& help);
 
+  // Options that were given together with one that leaves them without effect are refused; what
+  // follows is said after both names.
+  void exclude(const std::string& name, std::vector<std::string> others, std::string reason);
+  // `name` has no effect without `needed`.
+  void need(const std::string& name, std::string needed);
+
   // The arguments after the subcommand. Returns false when help was asked for: then help() is what
   // to print.
   [[nodiscard]] bool parse(std::span<const std::string> arguments);
   [[nodiscard]] std::string help() const;
+  // After parse(): whether the option was given.
+  [[nodiscard]] bool given(const std::string& name) const;
+  // Throws UsageError naming the first of `names` that was given: it has no effect here, and
+  // `reason` says why.
+  void refuse_given(const std::vector<std::string>& names, const std::string& reason) const;
+
+  // An option as help() shows it; a flag has no value.
+  struct Shown {
+    std::string name;
+    std::string value;
+  };
+  [[nodiscard]] const std::vector<Shown>& shown() const;
 
  private:
   struct Impl;

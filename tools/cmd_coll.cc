@@ -121,7 +121,7 @@ Request parse_request(const Options& options) {
       options.ops == "all" ? known_ops() : parse_list<sched::Collective>(options.ops, parse_op);
   request.algorithms =
       parse_list<std::string>(options.algorithms, [](auto name) { return std::string(name); });
-  request.sizes_bytes = parse_byte_range(options.bytes);
+  request.sizes_bytes = parse_sizes(options.bytes);
   if (!options.schedule.empty()) {
     AnySchedule read = read_schedule("--schedule", options.schedule);
     if (!std::holds_alternative<sched::Schedule>(read)) {
@@ -131,8 +131,10 @@ Request parse_request(const Options& options) {
     request.schedule = std::get<sched::Schedule>(std::move(read));
     request.ops = {request.schedule->contract.op};
   }
-  request.dtypes = parse_list<DType>(options.dtypes, parse_dtype);
-  request.reduces = parse_list<ReduceOp>(options.reduces, parse_reduce_op);
+  request.dtypes =
+      in_option("--dtype", [&] { return parse_list<DType>(options.dtypes, parse_dtype); });
+  request.reduces =
+      in_option("--reduce", [&] { return parse_list<ReduceOp>(options.reduces, parse_reduce_op); });
   request.buffers = parse_list<CollectiveCase::Buffers>(options.buffers, parse_buffers);
   return request;
 }
@@ -211,20 +213,7 @@ class Bench {
       : communicator_(communicator),
         options_(options),
         json_(communicator.rank() == 0 ? options.json : std::string()),
-        table_({{"algorithm", 24, true},
-                {"size", 9},
-                {"count", 10},
-                {"min us", 8},
-                {"median", 8},
-                {"p99", 8},
-                {"alg GB/s", 8},
-                {"bus GB/s", 8},
-                {"predicted", 9},
-                {"bound", 8},
-                {"mem %", 5},
-                {"MPI us", 8},
-                {"MPI/us", 6},
-                {"wrong", 5}}) {}
+        table_({}) {}
 
   // Returns the number of wrong elements.
   std::int64_t run(const Request& request) {
@@ -232,6 +221,7 @@ class Bench {
         *std::max_element(request.sizes_bytes.begin(), request.sizes_bytes.end());
     if (kernels::bypasses_cache(2 * communicator_.world() * largest))
       memory_rate_ = bench::measure_memory_rate(communicator_);
+    table_ = Table(columns());
     if (request.schedule)
       own_cost_ = prove(*request.schedule, options_.schedule, communicator_.world());
     for (const DType dtype : request.dtypes) {
@@ -245,10 +235,32 @@ class Bench {
         }
       }
     }
+    json_.keep();
     return wrong_;
   }
 
  private:
+  // What no row of this run can have has no column.
+  [[nodiscard]] std::vector<Column> columns() const {
+    std::vector<Column> columns = {{"algorithm", longest_name() + 6, true},
+                                   {"size", 9},
+                                   {"count", 10},
+                                   {"min us", 8},
+                                   {"median us", 9},
+                                   {"p99 us", 8},
+                                   {"alg GB/s", 8},
+                                   {"bus GB/s", 8},
+                                   {"predicted us", 12},
+                                   {"bound us", 8}};
+    if (memory_rate_ > 0) columns.push_back({"mem %", 5});
+    if (options_.baseline == "mpi") {
+      columns.push_back({"MPI us", 8});
+      columns.push_back({"MPI / median", 12});
+    }
+    if (options_.check) columns.push_back({"wrong", 5});
+    return columns;
+  }
+
   void print(const std::string& text) const {
     if (communicator_.rank() == 0) {
       fmt::print("{}", text);
@@ -258,14 +270,18 @@ class Bench {
 
   void heading(sched::Collective op, DType dtype, ReduceOp reduce,
                CollectiveCase::Buffers buffers) {
-    print(fmt::format("{}{}: {} ranks over {}, {} {}, {} buffers{}\n", first_ ? "" : "\n",
-                      sched::name_of(op), communicator_.world(), communicator_.transport_name(),
-                      sinew::name_of(dtype), sinew::name_of(reduce), name_of(buffers),
-                      options_.inplace ? ", in place" : ""));
-    print(fmt::format("links as measured: latency {}, bandwidth up to {} GB/s, reduction {} GB/s\n",
-                      format_seconds(links_.alpha_s()),
-                      three_digits(1e-9 / links_.least.beta_s_per_byte),
-                      three_digits(1e-9 / links_.gamma_s_per_byte)));
+    print(fmt::format("{}{}: {} over {}, {} {}, {} buffers{}\n", first_ ? "" : "\n",
+                      sched::name_of(op), counted(communicator_.world(), "rank"),
+                      communicator_.transport_name(), sinew::name_of(dtype), sinew::name_of(reduce),
+                      name_of(buffers), options_.inplace ? ", in place" : ""));
+    if (communicator_.world() == 1) {
+      print("links: none, since there is one rank\n");
+    } else {
+      print(fmt::format(
+          "links as measured: latency {}, bandwidth up to {} GB/s, reduction {} GB/s\n",
+          format_seconds(links_.alpha_s()), three_digits(1e-9 / links_.least.beta_s_per_byte),
+          three_digits(1e-9 / links_.gamma_s_per_byte)));
+    }
     if (memory_rate_ > 0) {
       print(
           fmt::format("memory as measured: {} GB/s of all ranks together; mem %: of the least "
@@ -396,15 +412,24 @@ class Bench {
     const double memory_bound_s = in_cache ? 0 : static_cast<double>(touched) / memory_rate_;
     const double memory_fraction = memory_bound_s / row.times.median_s;
     const auto us = [](double seconds) { return three_digits(seconds * 1e6); };
-    print(
-        table_.row({(row.chosen ? "auto: " : "") + row.algorithm, format_bytes(shape.full_bytes()),
-                    fmt::format("{}", shape.count), us(row.times.min_s), us(row.times.median_s),
-                    us(row.times.p99_s), bytes > 0 ? three_digits(rate) : "-",
-                    bus > 0 ? three_digits(rate * bus) : "-", us(row.predicted_s), us(bound_s),
-                    in_cache ? "-" : fmt::format("{:.0f}", 100 * memory_fraction),
-                    mpi ? us(mpi->median_s) : "-",
-                    mpi ? three_digits(mpi->median_s / row.times.median_s) : "-",
-                    row.wrong < 0 ? "-" : fmt::format("{}", row.wrong)}));
+    std::vector<std::string> cells = {(row.chosen ? "auto: " : "") + row.algorithm,
+                                      format_bytes(shape.full_bytes()),
+                                      fmt::format("{}", shape.count),
+                                      us(row.times.min_s),
+                                      us(row.times.median_s),
+                                      us(row.times.p99_s),
+                                      bytes > 0 ? three_digits(rate) : "-",
+                                      bus > 0 ? three_digits(rate * bus) : "-",
+                                      us(row.predicted_s),
+                                      us(bound_s)};
+    if (memory_rate_ > 0)
+      cells.push_back(in_cache ? "-" : fmt::format("{:.0f}", 100 * memory_fraction));
+    if (options_.baseline == "mpi") {
+      cells.push_back(mpi ? us(mpi->median_s) : "-");
+      cells.push_back(mpi ? three_digits(mpi->median_s / row.times.median_s) : "-");
+    }
+    if (options_.check) cells.push_back(fmt::format("{}", row.wrong));
+    print(table_.row(cells));
     JsonRecord record;
     record.add("op", sched::name_of(shape.op))
         .add("algo", row.algorithm)
@@ -447,15 +472,17 @@ class Bench {
   bool first_ = true;
 };
 
-void require_rank(int root, int world) {
-  if (root >= 0 && root < world) return;
-  throw UsageError(fmt::format("--root {} is no rank: it must be from 0 to {}", root, world - 1));
-}
-
 // What only one kind of memory has is refused for the other.
-void require_fit(const Options& options, bool on_device) {
+void require_fit(const Options& options, const Args& args, bool on_device) {
   const Options plain;
+  const std::vector<std::string_view> names = split(options.algorithms, ',');
+  const bool has_auto = std::any_of(names.begin(), names.end(), [](std::string_view name) {
+    return trim(name) == "auto" || trim(name) == "all";
+  });
   if (!on_device) {
+    args.refuse_given({"--channels"}, "on host memory: it needs --device cuda");
+    if (!has_auto)
+      args.refuse_given({"--explain-choice"}, "without auto or all in --algo: nothing is chosen");
     if (options.transport == comm::kCudaIpcName)
       throw UsageError("--transport cuda_ipc moves device memory: it needs --device cuda");
     if (options.protocol != plain.protocol)
@@ -467,8 +494,8 @@ void require_fit(const Options& options, bool on_device) {
         "--transport {} does not move device memory: legal with --device cuda are auto, {}",
         options.transport, comm::kCudaIpcName));
   }
-  if (!options.schedule.empty())
-    throw UsageError("--schedule runs on host memory: leave out --device cuda");
+  args.refuse_given({"--schedule", "--copies", "--selection", "--explain-choice"},
+                    "with --device cuda: it is for host memory");
   if (options.buffers != plain.buffers)
     throw UsageError(fmt::format("--buffers {} is for host memory: legal with --device cuda is {}",
                                  options.buffers, plain.buffers));
@@ -478,7 +505,7 @@ void require_fit(const Options& options, bool on_device) {
 
 int run_on_device(comm::Communicator& communicator, const Options& options,
                   const Request& request) {
-  agree(communicator, [&] { require_rank(options.root, communicator.world()); });
+  agree(communicator, [&] { require_root(options.root, communicator.world()); });
   return run_device_coll(communicator,
                          {.ops = request.ops,
                           .algorithms = request.algorithms,
@@ -496,10 +523,10 @@ int run_on_device(comm::Communicator& communicator, const Options& options,
                           .timeout_s = options.timeout_s});
 }
 
-int run_coll(const Options& options) {
+int run_coll(const Options& options, const Args& args) {
   const Request request = parse_request(options);
   const bool on_device = wants_device(options.device, launcher_of_environment().rank == 0);
-  require_fit(options, on_device);
+  require_fit(options, args, on_device);
   use_selection(options.selection);
   const auto communicator =
       comm::Communicator::from_mpi({.transport = on_device ? "auto" : options.transport,
@@ -508,7 +535,7 @@ int run_coll(const Options& options) {
   if (on_device) return run_on_device(*communicator, options, request);
   std::optional<Bench> bench;
   agree(*communicator, [&] {
-    require_rank(options.root, communicator->world());
+    require_root(options.root, communicator->world());
     check_memory(request, options, communicator->world());
     if (request.schedule) (void)prove(*request.schedule, options.schedule, communicator->world());
     for (const sched::Collective op : request.ops) {
@@ -529,19 +556,19 @@ Run declare_coll(Args& args) {
   args.option("--algo", o->algorithms, "algorithms, joined by commas: auto, a name, or all");
   args.option("--bytes", o->bytes,
               "sizes of the full vector: 1M, 8:64M:x4, 1K:4K:+1K, joined by commas");
-  args.option("--dtype", o->dtypes, "element types, joined by commas");
-  args.option("--reduce", o->reduces, "reductions, joined by commas");
+  args.option("--dtype", o->dtypes, "element types, joined by commas: " + dtype_names());
+  args.option("--reduce", o->reduces, "reductions, joined by commas: " + reduce_names());
   args.option("--buffers", o->buffers, "plain, symmetric, or both joined by a comma");
   args.choice("--copies", o->copies, {"auto", "slots", "pull"},
               "how large messages between ordinary buffers travel");
-  args.option("--transport", o->transport, "transport between the ranks");
+  args.option("--transport", o->transport, transport_help());
   args.choice("--device", o->device, kDeviceNames,
               "whose memory; auto takes a GPU where there is one and says when not; twin: the "
               "kernels on the processor");
   args.option("--protocol", o->protocol, "on a device: auto, simple, ll or ll128");
-  args.option("--channels", o->channels, "on a device: blocks of the kernel",
-              {.min = 1, .max = 64});
-  args.option("--root", o->root, "root of broadcast and reduce", {.min = 0});
+  args.option("--channels", o->channels,
+              "on a device: blocks of the kernel; 0: what suits the device", {.min = 0, .max = 64});
+  args.option("--root", o->root, "root of broadcast, reduce, gather and scatter", {.min = 0});
   args.flag("--inplace", o->inplace, "in place");
   args.flag("--check", o->check, "check every element of the result");
   args.choice("--baseline", o->baseline, {"none", "mpi"}, "measure this beside, in the same run");
@@ -553,7 +580,8 @@ Run declare_coll(Args& args) {
   args.option("--timeout", o->timeout_s, "seconds a rank waits for another",
               {.min = 0.1, .max = 86400});
   args.option("--json", o->json, "write JSON lines to this file");
-  return [o] { return run_coll(*o); };
+  args.exclude("--schedule", {"--op", "--root"}, "the file says it");
+  return [o, &args] { return run_coll(*o, args); };
 }
 
 }  // namespace sinew::tools

@@ -217,6 +217,7 @@ int run_doctor(const Options& options) {
     if (!finding.good) record.add("remedy", finding.remedy);
     json.write(record);
   }
+  json.keep();
   return 0;
 }
 

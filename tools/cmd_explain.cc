@@ -1,6 +1,7 @@
 // explain: teaches one schedule: where it comes from, what it costs, what happens round by round.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -10,8 +11,8 @@
 #include "sched/rounds.h"
 #include "sched/timeline.h"
 #include "tools/command.h"
-#include "tools/files.h"
 #include "tools/json_lines.h"
+#include "tools/output.h"
 #include "tools/selection.h"
 #include "tools/table.h"
 
@@ -24,7 +25,7 @@ struct Options {
   int world = 4;
   int root = 0;
   int microbatches = 8;
-  int chunks = 1;
+  int chunks = 0;
   std::string times = "1,1,1";
   bool list = false;
   std::string json;
@@ -39,21 +40,43 @@ std::string cost_line(const sched::Cost& cost) {
                      cost.reduced);
 }
 
-void explain_collective(const sched::Algorithm& row, const Options& options) {
+// Where the drawing and the facts go.
+struct Files {
+  Output svg;
+  JsonLines json;
+};
+
+void explain_collective(const sched::Algorithm& row, const Options& options, Files& files) {
   const sched::Params params = {.world = options.world, .root = options.root};
   const sched::Schedule schedule = sched::generate(row, params);
-  fmt::print("{} by {} for {} ranks\n\n", sched::name_of(row.op), row.name, options.world);
+  const sched::Cost cost = row.cost(params);
+  const sched::Cost bound = bench::lower_bound(row.op, options.world);
+  fmt::print("{} by {} for {}\n\n", sched::name_of(row.op), row.name,
+             counted(options.world, "rank"));
   fmt::print("  closed form  {}\n", row.formula);
-  fmt::print("  here         {} by the busiest rank\n", cost_line(row.cost(params)));
-  fmt::print("  bounds       {}, each by itself\n",
-             cost_line(bench::lower_bound(row.op, options.world)));
+  fmt::print("  here         {} by the busiest rank\n", cost_line(cost));
+  fmt::print("  bounds       {}, each by itself\n", cost_line(bound));
   fmt::print("  source       {}\n", row.source);
   fmt::print(
       "  terms        P ranks, L = ceil(log2 P), m bytes of the full vector, a latency, b time per "
       "byte,\n"
       "               g time to reduce a byte; the vector is cut into {} chunk(s)\n\n",
       schedule.contract.chunks());
-  if (!options.svg.empty()) write_text("--svg", options.svg, sched::draw_rounds_svg(schedule));
+  if (files.svg.wanted()) files.svg.keep(sched::draw_rounds_svg(schedule));
+  JsonRecord record;
+  record.add("op", sched::name_of(row.op))
+      .add("algo", row.name)
+      .add("ranks", options.world)
+      .add("formula", row.formula)
+      .add("source", row.source)
+      .add("rounds", cost.rounds)
+      .add("bytes", cost.bytes)
+      .add("reduced", cost.reduced)
+      .add("bound_rounds", bound.rounds)
+      .add("bound_bytes", bound.bytes)
+      .add("bound_reduced", bound.reduced)
+      .add("chunks", schedule.contract.chunks());
+  files.json.write(record);
   if (options.world > kDrawnWorldMax) {
     fmt::print("  drawn for up to {} ranks\n", kDrawnWorldMax);
     return;
@@ -64,28 +87,46 @@ void explain_collective(const sched::Algorithm& row, const Options& options) {
       sched::draw_rounds(schedule));
 }
 
-void explain_pipeline(const sched::PipeAlgorithm& row, const Options& options) {
-  const sched::PipeParams params = {options.world, options.chunks, options.microbatches};
+void explain_pipeline(const sched::PipeAlgorithm& row, const Options& options, Files& files) {
+  const sched::PipeParams params = {options.world, chunks_of(row, options.chunks),
+                                    options.microbatches};
   const sched::PipeTimes times = parse_times(options.times);
   const sched::PipeSimulation simulation = sched::simulate(sched::generate(row, params), times);
-  fmt::print("pipeline schedule {} for {} ranks, {} microbatches, {} model chunk(s) per rank\n\n",
-             row.name, params.ranks, params.microbatches, params.chunks);
+  fmt::print("pipeline schedule {} for {}, {}, {} per rank\n\n", row.name,
+             counted(params.ranks, "rank"),
+             counted(params.microbatches, "microbatch", "microbatches"),
+             counted(params.chunks, "model chunk"));
   fmt::print("  bubble       {}\n", row.formula);
   fmt::print("  here         {:.4g} of the ideal time by the closed form, {:.4g} simulated\n",
              row.bubble(params, times), simulation.bubble);
-  if (!options.svg.empty()) write_text("--svg", options.svg, sched::draw_svg(simulation.timeline));
+  if (files.svg.wanted()) files.svg.keep(sched::draw_svg(simulation.timeline));
   std::string live;
-  for (int rank = 0; rank < params.ranks; ++rank)
+  int live_most = 0;
+  for (int rank = 0; rank < params.ranks; ++rank) {
     live += fmt::format(" {}", row.peak_live(params, rank));
+    live_most = std::max(live_most, row.peak_live(params, rank));
+  }
   fmt::print("  live inputs {} at most on rank 0, 1, ...\n", live);
   fmt::print("  source       {}\n\n{}", row.source, sched::draw_text(simulation.timeline));
+  JsonRecord record;
+  record.add("op", kPipelineOp)
+      .add("algo", row.name)
+      .add("ranks", params.ranks)
+      .add("chunks", params.chunks)
+      .add("microbatches", params.microbatches)
+      .add("formula", row.formula)
+      .add("source", row.source)
+      .add("bubble", simulation.bubble)
+      .add("closed_form_bubble", row.bubble(params, times))
+      .add("exact", row.exact(params, times))
+      .add("peak_live", live_most);
+  files.json.write(record);
 }
 
 // All rows of both registries: what the README's table is made of.
-void list_rows(const std::string& json_path) {
-  JsonLines json(json_path);
+void list_rows(JsonLines& json) {
   const Table table({{"operation", 14, true},
-                     {"schedule", 18, true},
+                     {"schedule", longest_name(), true},
                      {"cost or bubble", 62, true},
                      {"source", 6, true}});
   fmt::print("{}", table.header());
@@ -103,35 +144,47 @@ void list_rows(const std::string& json_path) {
     show(kPipelineOp, row.name, row.formula, row.source);
 }
 
-int run_explain(const Options& options) {
-  if (options.list) {
-    list_rows(options.json);
-    return 0;
-  }
+int run_explain(const Options& options, const Args& args) {
   const Selection selection = select(options.op, options.algorithm);
-  const std::size_t selected = selection.collectives.size() + selection.pipelines.size();
-  if (selected > 1 && !options.svg.empty()) {
+  if (!options.list && selection.size() > 1 && !options.svg.empty()) {
     throw UsageError(fmt::format(
         "--svg draws one schedule and --op {} --algo {} are {}: legal are one operation and one "
         "algorithm",
-        options.op, options.algorithm, selected));
+        options.op, options.algorithm, selection.size()));
   }
-  if (selected > 1) {
-    bool first = true;
-    for (const sched::Algorithm* row : selection.collectives) {
-      if (!row->refuse({.world = options.world}).empty()) continue;
-      if (!std::exchange(first, false)) fmt::print("\n");
-      explain_collective(*row, options);
-    }
-    for (const sched::PipeAlgorithm* row : selection.pipelines) {
-      if (!row->refuse({options.world, options.chunks, options.microbatches}).empty()) continue;
-      if (!std::exchange(first, false)) fmt::print("\n");
-      explain_pipeline(*row, options);
-    }
+  if (!options.list) {
+    refuse_unused(args, !selection.collectives.empty(), {"--root"}, !selection.pipelines.empty(),
+                  {"--microbatches", "--chunks", "--times"});
+  }
+  require_root(options.root, options.world);
+  require_different("--svg", options.svg, "--json", options.json);
+  Files files{Output("--svg", options.svg), JsonLines(options.json)};
+  if (options.list) {
+    list_rows(files.json);
+    files.json.keep();
     return 0;
   }
-  if (!selection.collectives.empty()) explain_collective(*selection.collectives[0], options);
-  if (!selection.pipelines.empty()) explain_pipeline(*selection.pipelines[0], options);
+  const std::string where = counted(options.world, "rank");
+  const Selection shown = keep_existing(
+      selection, where,
+      [&](const sched::Algorithm& row) {
+        return row.refuse({.world = options.world, .root = options.root}).empty();
+      },
+      [&](const sched::PipeAlgorithm& row) {
+        return row.refuse({options.world, chunks_of(row, options.chunks), options.microbatches})
+            .empty();
+      });
+  bool first = true;
+  for (const sched::Algorithm* row : shown.collectives) {
+    if (!std::exchange(first, false)) fmt::print("\n");
+    explain_collective(*row, options, files);
+  }
+  for (const sched::PipeAlgorithm* row : shown.pipelines) {
+    if (!std::exchange(first, false)) fmt::print("\n");
+    explain_pipeline(*row, options, files);
+  }
+  if (!shown.missing.empty()) fmt::print("\n{}", missing_line(shown, where));
+  files.json.keep();
   return 0;
 }
 
@@ -139,18 +192,24 @@ int run_explain(const Options& options) {
 
 Run declare_explain(Args& args) {
   auto o = std::make_shared<Options>();
-  args.option("--op", o->op, "operation, or pipeline");
+  args.option("--op", o->op, "operations joined by commas, pipeline, or all");
   args.option("--algo", o->algorithm,
-              "algorithm or pipeline schedule; all explains each that fits");
+              "algorithms and pipeline schedules joined by commas, or all that fit");
   args.option("--world", o->world, "ranks", {.min = 1, .max = 64});
-  args.option("--root", o->root, "root of broadcast and reduce", {.min = 0});
+  args.option("--root", o->root, "root of broadcast, reduce, gather and scatter", {.min = 0});
   args.option("--microbatches", o->microbatches, "of a pipeline", {.min = 1, .max = 1000});
-  args.option("--chunks", o->chunks, "model chunks per rank of a pipeline", {.min = 1, .max = 64});
+  args.option("--chunks", o->chunks,
+              "model chunks per rank of a pipeline; 0: the schedule's usual number",
+              {.min = 0, .max = 64});
   args.option("--times", o->times, "of a pipeline: forward,backward,weight[,transfer]");
   args.option("--svg", o->svg, "draw the one schedule into this file: its rounds, or timeline");
   args.flag("--list", o->list, "list all algorithms and pipeline schedules instead");
-  args.option("--json", o->json, "write the list as JSON lines to this file");
-  return [o] { return run_explain(*o); };
+  args.option("--json", o->json, "write the facts, or the list, as JSON lines to this file");
+  args.exclude(
+      "--list",
+      {"--op", "--algo", "--world", "--root", "--microbatches", "--chunks", "--times", "--svg"},
+      "the list holds all rows");
+  return [o, &args] { return run_explain(*o, args); };
 }
 
 }  // namespace sinew::tools

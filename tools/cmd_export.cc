@@ -6,6 +6,7 @@
 #include "model/export.h"
 #include "sched/base/error.h"
 #include "tools/command.h"
+#include "tools/output.h"
 
 namespace sinew::tools {
 namespace {
@@ -21,8 +22,10 @@ int run_export(const Options& options) {
     throw UsageError("--checkpoint is missing: name the --out folder of a training run");
   if (options.to.empty())
     throw UsageError("--to is missing: name the .safetensors or (llm.c) .bin file to write");
+  const Output looked_at("--to", options.to);
   const model::CheckpointPaths paths = model::find_checkpoint(options.checkpoint);
-  model::export_weights(paths, options.to, parse_dtype(options.dtype));
+  model::export_weights(paths, options.to,
+                        in_option("--dtype", [&] { return parse_dtype(options.dtype); }));
   const model::TrainingState state = model::read_state(paths);
   fmt::print("{}: model {} of step {}, {}\n", options.to, state.config.name, state.step,
              options.dtype);

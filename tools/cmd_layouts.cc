@@ -13,6 +13,7 @@
 #include "tools/json_lines.h"
 #include "tools/session.h"
 #include "tools/table.h"
+#include "tools/train_memory.h"
 #include "tools/train_options.h"
 
 namespace sinew::tools {
@@ -22,7 +23,9 @@ struct Options {
   model::TrainOptions train;
   std::string precisions = "f64";
   std::int64_t sample = 0;
+  std::string transport = "auto";
   std::string json;
+  double timeout_s = 60;
 };
 
 // The one-rank run, on every rank by itself: a communicator of one.
@@ -38,8 +41,22 @@ model::LayoutRun run_alone(const model::TrainOptions& base, comm::Communicator& 
                            static_cast<int>(base.steps));
 }
 
+// Cut over all ranks it leaves each of them the microbatches that layouts differ in, where eight
+// sequences or more do that.
+std::int64_t batch_for(int world) {
+  std::int64_t batch = std::max(8, world);
+  while (batch % world != 0 || batch % 4 != 0) ++batch;
+  return batch;
+}
+
 // No layout is legal: says why the plainest is not, which is what the user asked for otherwise.
 [[noreturn]] void refuse_all(const model::TrainOptions& base, int world) {
+  if (base.batch % world != 0) {
+    throw UsageError(
+        fmt::format("--batch {} cannot be cut over {} ranks: legal are multiples of {}, or 0 to "
+                    "choose one",
+                    base.batch, world, world));
+  }
   model::TrainOptions plainest = base;
   plainest.tp = plainest.pp = 1;
   plainest.dp = world;
@@ -177,17 +194,21 @@ int run_precision(const model::TrainOptions& base, std::string_view precision,
 }
 
 int run_layouts(const Options& options) {
-  const auto world = comm::Communicator::from_mpi({});
+  const auto world = comm::Communicator::from_mpi(
+      {.transport = options.transport, .timeout_s = options.timeout_s});
   std::vector<Precision> precisions;
   std::vector<model::TrainOptions> layouts;
   std::unique_ptr<JsonLines> json;
   model::TrainOptions base = options.train;
+  if (base.batch == 0) base.batch = batch_for(world->world());
   agree(*world, [&] {
     precisions = parse_precisions(options.precisions);
     base.dtype = precisions.front().dtype;
     base.rounding = precisions.front().rounding;
     layouts = model::enumerate_every_layout(base, world->world(), {1, 2, 4});
     if (layouts.empty()) refuse_all(base, world->world());
+    for (const model::TrainOptions& layout : layouts)
+      require_train_memory(model::make_plan(layout, world->world()));
     json = std::make_unique<JsonLines>(world->rank() == 0 ? options.json : std::string());
   });
   if (options.sample > 0) {
@@ -205,6 +226,7 @@ int run_layouts(const Options& options) {
     }
     failed += run_precision(base, precision.name, layouts, *world, *json);
   }
+  json->keep();
   if (failed > 0)
     throw Error(fmt::format("{} of {} runs differ from one rank", failed,
                             layouts.size() * precisions.size()));
@@ -217,9 +239,12 @@ Run declare_layouts(Args& args) {
   auto o = std::make_shared<Options>();
   o->train.model = "byte-tiny";
   o->train.seq = 32;
+  o->train.batch = 0;
   o->train.steps = 3;
-  args.option("--model", o->train.model, "name of a model, or the path of a .json file");
-  args.option("--batch", o->train.batch, "sequences of the whole step", {.min = 1});
+  args.option("--model", o->train.model, model_help());
+  args.option("--batch", o->train.batch,
+              "sequences of the whole step; 0: at least 8, a multiple of 4 and of the ranks",
+              {.min = 0});
   args.option("--seq", o->train.seq, "tokens of a sequence", {.min = 1});
   args.option("--steps", o->train.steps, "steps of each layout", {.min = 1, .max = 1000});
   args.option("--dtype", o->precisions,
@@ -228,6 +253,9 @@ Run declare_layouts(Args& args) {
   args.option("--sample", o->sample, "so many layouts, drawn by the seed; 0: all", {.min = 0});
   args.option("--dropout", o->train.dropout, "share of activations dropped", {.min = 0, .max = 1});
   args.option("--seed", o->train.seed, "of weights, batch and sample");
+  args.option("--transport", o->transport, transport_help());
+  args.option("--timeout", o->timeout_s, "seconds a rank waits for another",
+              {.min = 0.1, .max = 86400});
   args.option("--json", o->json, "write JSON lines to this file");
   return [o] { return run_layouts(*o); };
 }

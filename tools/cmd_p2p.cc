@@ -14,6 +14,7 @@
 #include "tools/command.h"
 #include "tools/json_lines.h"
 #include "tools/machine.h"
+#include "tools/selection.h"
 #include "tools/session.h"
 #include "tools/table.h"
 
@@ -26,6 +27,7 @@ struct Options {
   std::string transport = "auto";
   std::string json;
   double budget_ms = 50;
+  double timeout_s = 60;
 };
 
 using Pair = std::pair<int, int>;
@@ -125,8 +127,9 @@ Measured measure(comm::Communicator& all, Pair ranks, std::int64_t bytes, double
 }
 
 int run_p2p(const Options& options) {
-  const std::vector<std::int64_t> sizes_bytes = parse_byte_range(options.bytes);
-  const auto communicator = comm::Communicator::from_mpi({.transport = options.transport});
+  const std::vector<std::int64_t> sizes_bytes = parse_sizes(options.bytes);
+  const auto communicator = comm::Communicator::from_mpi(
+      {.transport = options.transport, .timeout_s = options.timeout_s});
   const bool first_rank = communicator->rank() == 0;
   std::unique_ptr<JsonLines> json;
   agree(*communicator, [&] {
@@ -176,6 +179,7 @@ int run_p2p(const Options& options) {
       json->write(record);
     }
   }
+  json->keep();
   return 0;
 }
 
@@ -185,9 +189,11 @@ Run declare_p2p(Args& args) {
   auto o = std::make_shared<Options>();
   args.option("--bytes", o->bytes, "message sizes: 8, 64K, 8:4M:x4, joined by commas");
   args.choice("--pairs", o->pairs, {"neighbours", "all"}, "which pairs of ranks");
-  args.option("--transport", o->transport, "transport between the ranks");
+  args.option("--transport", o->transport, transport_help());
   args.option("--budget-ms", o->budget_ms, "timed work per measurement",
               {.min = 0.001, .max = 60000});
+  args.option("--timeout", o->timeout_s, "seconds a rank waits for another",
+              {.min = 0.1, .max = 86400});
   args.option("--json", o->json, "write JSON lines to this file");
   return [o] { return run_p2p(*o); };
 }

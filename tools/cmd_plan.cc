@@ -13,6 +13,7 @@
 #include "tools/command.h"
 #include "tools/json_lines.h"
 #include "tools/table.h"
+#include "tools/train_memory.h"
 
 namespace sinew::tools {
 namespace {
@@ -40,7 +41,7 @@ sched::Machine machine_of(const Options& options) {
   machine.flops = options.gflops * 1e9;
   machine.memory_per_s = options.memory_gbps * 1e9;
   machine.cores = options.cores;
-  machine.memory_bytes = parse_bytes(options.memory);
+  machine.memory_bytes = in_option("--memory", [&] { return parse_bytes(options.memory); });
   machine.links.fill({options.latency_us * 1e-6, 1e-9 / options.bandwidth_gbps});
   return machine;
 }
@@ -71,8 +72,9 @@ int run_plan(const Options& options) {
   const sched::Machine machine = machine_of(options);
   JsonLines json(options.json);
   const std::vector<sched::Plan> plans = sched::plans(request, machine);
-  fmt::print("{} on {} ranks, batch {} x {} tokens: {} legal layouts, the best {} of them\n",
-             request.run.model.name, options.ranks, options.batch, request.run.time, plans.size(),
+  fmt::print("{} on {}, batch {} x {} tokens: {} legal layouts, the best {} of them\n",
+             request.run.model.name, counted(options.ranks, "rank"), options.batch,
+             request.run.time, plans.size(),
              std::min<std::size_t>(plans.size(), static_cast<std::size_t>(options.shown)));
   const Table table({{"layout", 22, true},
                      {"schedule", 14, true},
@@ -116,6 +118,7 @@ int run_plan(const Options& options) {
         .add("fits", plan.fits);
     json.write(record);
   }
+  json.keep();
   return 0;
 }
 
@@ -123,7 +126,7 @@ int run_plan(const Options& options) {
 
 Run declare_plan(Args& args) {
   auto o = std::make_shared<Options>();
-  args.option("--model", o->model, "name of a model, or the path of a .json file");
+  args.option("--model", o->model, model_help());
   args.option("--ranks", o->ranks, "how many", {.min = 1, .max = 4096});
   args.option("--batch", o->batch, "sequences of the whole step", {.min = 1, .max = 65536});
   args.option("--seq", o->seq, "tokens of a sequence; 0: the model's longest", {.min = 0});

@@ -19,7 +19,7 @@ constexpr std::int64_t kByteVocabulary = 256;
 
 struct Options {
   model::SampleOptions sample;
-  std::string prompt = "\n";
+  std::string prompt;
   std::string prompt_tokens;
   std::string tokenizer;
   int threads = 1;
@@ -46,7 +46,6 @@ std::vector<std::int32_t> prompt_of(const Options& options, const model::Bpe* bp
                     "--prompt-tokens 1,2,...",
                     vocabulary));
   }
-  if (options.prompt.empty()) throw UsageError("--prompt '' is empty: give at least one character");
   if (bpe != nullptr) {
     bpe->encode(options.prompt, tokens);
     return tokens;
@@ -77,6 +76,7 @@ int run_sample(Options& options) {
   std::optional<model::Bpe> tokenizer;
   if (!options.tokenizer.empty()) tokenizer = model::Bpe::load(options.tokenizer);
   const model::Bpe* bpe = tokenizer.has_value() ? &*tokenizer : nullptr;
+  if (options.prompt.empty()) options.prompt.assign(1, '\n');
   options.sample.prompt = prompt_of(options, bpe, vocabulary);
   bool started = false;
   model::sample(options.sample, {.count = options.threads}, [&](std::int32_t token) {
@@ -94,7 +94,7 @@ Run declare_sample(Args& args) {
   auto o = std::make_shared<Options>();
   args.option("--checkpoint", o->sample.checkpoint,
               "folder of a training run's --out, or one checkpoint in it");
-  args.option("--prompt", o->prompt, "text to go on from");
+  args.option("--prompt", o->prompt, "text to go on from; none: a new line");
   args.option("--prompt-tokens", o->prompt_tokens, "token numbers to go on from, joined by commas");
   args.option("--tokenizer", o->tokenizer, "folder of GPT-2's vocab.json and merges.txt");
   args.option("--tokens", o->sample.tokens, "how many tokens to sample",
@@ -103,6 +103,7 @@ Run declare_sample(Args& args) {
               {.min = 0, .max = 100});
   args.option("--top-k", o->sample.top_k, "among so many likeliest tokens; 0: all", {.min = 0});
   args.option("--seed", o->sample.seed, "of the draws");
+  args.exclude("--prompt-tokens", {"--prompt"}, "text is not read where there are token numbers");
   return [o] { return run_sample(*o); };
 }
 

@@ -14,6 +14,7 @@
 #include "tools/command.h"
 #include "tools/files.h"
 #include "tools/json_lines.h"
+#include "tools/output.h"
 #include "tools/selection.h"
 #include "tools/table.h"
 
@@ -35,17 +36,31 @@ struct Options {
   int segments = 0;
   int group = 0;
   int microbatches = 8;
-  int chunks = 1;
+  int chunks = 0;
   double latency_us = 1;
   double bandwidth_gbps = 10;
   double reduce_gbps = 10;
 };
 
-// Writes the timeline where the options ask for it.
-void keep_drawings(const Options& options, const sched::Timeline& timeline) {
-  if (!options.svg.empty()) write_text("--svg", options.svg, sched::draw_svg(timeline));
-  if (!options.trace.empty()) write_text("--trace", options.trace, sched::draw_trace(timeline));
-}
+// Where the lines and the last timeline go.
+struct Files {
+  Output svg;
+  Output trace;
+  JsonLines json;
+
+  void draw(const sched::Timeline& timeline) {
+    if (svg.wanted()) last_svg = sched::draw_svg(timeline);
+    if (trace.wanted()) last_trace = sched::draw_trace(timeline);
+  }
+  void keep() {
+    svg.keep(last_svg);
+    trace.keep(last_trace);
+    json.keep();
+  }
+
+  std::string last_svg;
+  std::string last_trace;
+};
 
 bench::LinkModel links_of(const Options& options) {
   return bench::LinkModel::uniform(options.latency_us * 1e-6, 1e-9 / options.bandwidth_gbps,
@@ -59,21 +74,15 @@ sched::Topology topology_of(const Options& options) {
                             links.gamma_s_per_byte);
 }
 
-[[noreturn]] void refuse_all(const Options& options, int world) {
-  throw UsageError(
-      fmt::format("--algo {}: none of --op {} takes {} ranks; name one to see its rule",
-                  options.algorithm, options.op, world));
-}
-
 class Collectives {
  public:
-  Collectives(const Options& options, JsonLines& json)
+  Collectives(const Options& options, sched::Topology topology, Files& files)
       : options_(options),
-        json_(json),
-        topology_(topology_of(options)),
-        sizes_bytes_(parse_byte_range(options.bytes)),
+        files_(files),
+        topology_(std::move(topology)),
+        sizes_bytes_(parse_sizes(options.bytes)),
         table_({{"operation", 14, true},
-                {"algorithm", 20, true},
+                {"algorithm", longest_name(), true},
                 {"size", 9},
                 {"simulated", 10},
                 {"closed form", 11},
@@ -83,9 +92,12 @@ class Collectives {
   // row is null for a schedule from a file: it has no closed form.
   void show(const sched::Schedule& schedule, const sched::Algorithm* row) {
     if (!std::exchange(begun_, true)) {
-      fmt::print("topology {}: {} ranks\n{}", topology_.name, topology_.world, table_.header());
+      fmt::print("topology {}: {}\n{}", topology_.name, counted(topology_.world, "rank"),
+                 table_.header());
     }
-    for (const std::int64_t bytes : sizes_bytes_) {
+    // A barrier has no vector: its time is the same whatever --bytes says.
+    const bool sized = schedule.contract.op != sched::Collective::kBarrier;
+    for (const std::int64_t bytes : sized ? sizes_bytes_ : std::vector<std::int64_t>{0}) {
       const sched::Simulation simulation = sched::simulate_fastest(
           schedule, topology_, {.bytes = bytes, .segments = options_.segments});
       // Closed forms speak of equal links; a topology of its own has none.
@@ -110,7 +122,7 @@ class Collectives {
           .add("simulated_us", simulation.seconds * 1e6)
           .add("closed_form_us", priced ? std::optional(closed_s * 1e6) : std::nullopt)
           .add("bound_us", options_.topology.empty() ? std::optional(bound_s * 1e6) : std::nullopt);
-      json_.write(record);
+      files_.json.write(record);
       last_ = simulation.timeline;
     }
   }
@@ -118,7 +130,7 @@ class Collectives {
   // Draws the last one shown, as text where it was the only schedule.
   void draw(bool only) const {
     if (only) fmt::print("\n{}", sched::draw_text(last_));
-    keep_drawings(options_, last_);
+    files_.draw(last_);
   }
 
   [[nodiscard]] sched::Params params() const {
@@ -127,7 +139,7 @@ class Collectives {
 
  private:
   const Options& options_;
-  JsonLines& json_;
+  Files& files_;
   sched::Topology topology_;
   std::vector<std::int64_t> sizes_bytes_;
   Table table_;
@@ -135,22 +147,8 @@ class Collectives {
   bool begun_ = false;
 };
 
-void simulate_collectives(const Options& options, const std::vector<const sched::Algorithm*>& rows,
-                          JsonLines& json) {
-  Collectives collectives(options, json);
-  int shown = 0;
-  for (const sched::Algorithm* row : rows) {
-    // One row insists, several leave out those that refuse.
-    if (rows.size() > 1 && !row->refuse(collectives.params()).empty()) continue;
-    collectives.show(sched::generate(*row, collectives.params()), row);
-    ++shown;
-  }
-  if (shown == 0) refuse_all(options, collectives.params().world);
-  collectives.draw(shown == 1);
-}
-
 void show_pipeline(const Options& options, const sched::PipeSchedule& schedule,
-                   const sched::PipeAlgorithm* row, JsonLines& json) {
+                   const sched::PipeAlgorithm* row, Files& files) {
   const sched::PipeTimes times = parse_times(options.times);
   const sched::PipeSimulation simulation = sched::simulate(schedule, times);
   const sched::PipeParams params = {schedule.ranks, schedule.chunks, schedule.microbatches};
@@ -161,7 +159,7 @@ void show_pipeline(const Options& options, const sched::PipeSchedule& schedule,
           ? ""
           : fmt::format(", closed form {}{:.4f}", row->exact(params, times) ? "" : "at most ",
                         row->bubble(params, times)));
-  keep_drawings(options, simulation.timeline);
+  files.draw(simulation.timeline);
   JsonRecord record;
   record.add("op", kPipelineOp)
       .add("algo", schedule.name)
@@ -173,41 +171,68 @@ void show_pipeline(const Options& options, const sched::PipeSchedule& schedule,
       .add("bubble", simulation.bubble)
       .add("closed_form_bubble",
            row == nullptr ? std::nullopt : std::optional(row->bubble(params, times)));
-  json.write(record);
+  files.json.write(record);
 }
 
-void simulate_pipelines(const Options& options,
-                        const std::vector<const sched::PipeAlgorithm*>& rows, JsonLines& json) {
-  const sched::PipeParams params = {options.world, options.chunks, options.microbatches};
-  bool first = true;
-  for (const sched::PipeAlgorithm* row : rows) {
-    if (rows.size() > 1 && !row->refuse(params).empty()) continue;
-    if (!std::exchange(first, false)) fmt::print("\n");
-    show_pipeline(options, sched::generate(*row, params), row, json);
-  }
-  if (first) refuse_all(options, options.world);
-}
+const std::vector<std::string> kOfCollectives = {"--root",      "--bytes",      "--segments",
+                                                 "--group",     "--topology",   "--latency-us",
+                                                 "--bandwidth", "--reduce-rate"};
+const std::vector<std::string> kOfPipelines = {"--microbatches", "--chunks", "--times"};
 
-void simulate_file(Options options, JsonLines& json) {
+void simulate_file(Options options, const Args& args, Files& files) {
   const AnySchedule any = read_schedule("--file", options.file);
-  if (const auto* schedule = std::get_if<sched::Schedule>(&any)) {
-    options.world = schedule->contract.world;
-    Collectives collectives(options, json);
-    collectives.show(*schedule, nullptr);
-    return collectives.draw(true);
+  const auto* schedule = std::get_if<sched::Schedule>(&any);
+  refuse_unused(args, schedule != nullptr, kOfCollectives, schedule == nullptr, kOfPipelines);
+  if (schedule == nullptr) {
+    return show_pipeline(options, sched::insert_messages(std::get<sched::PipeSchedule>(any)),
+                         nullptr, files);
   }
-  show_pipeline(options, sched::insert_messages(std::get<sched::PipeSchedule>(any)), nullptr, json);
+  options.world = schedule->contract.world;
+  Collectives collectives(options, topology_of(options), files);
+  collectives.show(*schedule, nullptr);
+  collectives.draw(true);
 }
 
-int run_simulate(const Options& options) {
+void simulate_rows(const Options& options, const Args& args, Files& files) {
   const Selection selection = select(options.op, options.algorithm);
-  JsonLines json(options.json);
-  if (!options.file.empty()) {
-    simulate_file(options, json);
-    return 0;
+  refuse_unused(args, !selection.collectives.empty(), kOfCollectives, !selection.pipelines.empty(),
+                kOfPipelines);
+  Collectives collectives(options, topology_of(options), files);
+  const sched::Params params = collectives.params();
+  require_root(params.root, params.world);
+  const auto pipe_params = [&](const sched::PipeAlgorithm& row) {
+    return sched::PipeParams{options.world, chunks_of(row, options.chunks), options.microbatches};
+  };
+  const std::string where = counted(params.world, "rank");
+  const Selection shown = keep_existing(
+      selection, where, [&](const sched::Algorithm& row) { return row.refuse(params).empty(); },
+      [&](const sched::PipeAlgorithm& row) { return row.refuse(pipe_params(row)).empty(); });
+  for (const sched::Algorithm* row : shown.collectives)
+    collectives.show(sched::generate(*row, params), row);
+  if (!shown.collectives.empty()) collectives.draw(shown.size() == 1);
+  bool first = shown.collectives.empty();
+  for (const sched::PipeAlgorithm* row : shown.pipelines) {
+    if (!std::exchange(first, false)) fmt::print("\n");
+    show_pipeline(options, sched::generate(*row, pipe_params(*row)), row, files);
   }
-  if (!selection.collectives.empty()) simulate_collectives(options, selection.collectives, json);
-  if (!selection.pipelines.empty()) simulate_pipelines(options, selection.pipelines, json);
+  if (!shown.missing.empty()) fmt::print("\n{}", missing_line(shown, where));
+}
+
+int run_simulate(const Options& options, const Args& args) {
+  require_different("--svg", options.svg, "--trace", options.trace);
+  require_different("--svg", options.svg, "--json", options.json);
+  require_different("--trace", options.trace, "--json", options.json);
+  Files files{Output("--svg", options.svg),
+              Output("--trace", options.trace),
+              JsonLines(options.json),
+              {},
+              {}};
+  if (options.file.empty()) {
+    simulate_rows(options, args, files);
+  } else {
+    simulate_file(options, args, files);
+  }
+  files.keep();
   return 0;
 }
 
@@ -219,7 +244,7 @@ Run declare_simulate(Args& args) {
   args.option("--algo", o->algorithm,
               "algorithms and pipeline schedules joined by commas, or all that fit");
   args.option("--world", o->world, "ranks, where no topology says", {.min = 1, .max = 1024});
-  args.option("--root", o->root, "root of broadcast and reduce", {.min = 0});
+  args.option("--root", o->root, "root of broadcast, reduce, gather and scatter", {.min = 0});
   args.option("--bytes", o->bytes, "sizes of the full vector: 1M, 8:64M:x4, joined by commas");
   args.option("--segments", o->segments, "pieces that messages are cut in; 0: as the schedule says",
               {.min = 0, .max = 4096});
@@ -233,13 +258,19 @@ Run declare_simulate(Args& args) {
   args.option("--reduce-rate", o->reduce_gbps, "GB/s of reductions, where no topology says",
               {.min = 1e-6, .max = 1e6});
   args.option("--microbatches", o->microbatches, "of a pipeline", {.min = 1, .max = 10000});
-  args.option("--chunks", o->chunks, "model chunks per rank of a pipeline", {.min = 1, .max = 64});
+  args.option("--chunks", o->chunks,
+              "model chunks per rank of a pipeline; 0: the schedule's usual number",
+              {.min = 0, .max = 64});
   args.option("--times", o->times, "of a pipeline: forward,backward,weight[,transfer]");
   args.option("--file", o->file, "simulate the schedule in this text file instead");
   args.option("--svg", o->svg, "draw the last timeline into this file");
   args.option("--trace", o->trace, "write the last timeline as a trace for Perfetto");
   args.option("--json", o->json, "write JSON lines to this file");
-  return [o] { return run_simulate(*o); };
+  args.exclude("--file", {"--op", "--algo", "--world", "--root", "--group"},
+               "the file says what it is of");
+  args.exclude("--topology", {"--latency-us", "--bandwidth", "--reduce-rate"},
+               "the topology says it");
+  return [o, &args] { return run_simulate(*o, args); };
 }
 
 }  // namespace sinew::tools

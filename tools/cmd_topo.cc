@@ -11,6 +11,7 @@
 #include "tools/json_lines.h"
 #include "tools/launcher.h"
 #include "tools/machine.h"
+#include "tools/session.h"
 #include "tools/table.h"
 
 namespace sinew::tools {
@@ -65,7 +66,7 @@ void print_machine(const Machine& machine, const Launcher& launcher, double memo
 }
 
 // Row by row: what carries the messages of a rank to each other rank.
-void print_ranks(comm::Communicator& communicator) {
+void print_ranks(comm::Communicator& communicator, JsonLines& json) {
   struct Cell {
     char name[16];
   };
@@ -92,12 +93,19 @@ void print_ranks(comm::Communicator& communicator) {
                other.text);
     break;
   }
-  fmt::print("transports of pairs, {} ranks\n{:>6}", world, "");
+  fmt::print("transports of pairs, {}\n{:>6}", counted(communicator.world(), "rank"), "");
   for (std::size_t to = 0; to < world; ++to) fmt::print("{:>8}", to);
   fmt::print("\n");
   for (std::size_t from = 0; from < world; ++from) {
     fmt::print("{:>6}", from);
-    for (std::size_t to = 0; to < world; ++to) fmt::print("{:>8}", all[from * world + to].name);
+    for (std::size_t to = 0; to < world; ++to) {
+      const Cell& cell = all[from * world + to];
+      fmt::print("{:>8}", cell.name);
+      json.write(JsonRecord()
+                     .add("from", static_cast<int>(from))
+                     .add("to", static_cast<int>(to))
+                     .add("transport", static_cast<const char*>(cell.name)));
+    }
     fmt::print("\n");
   }
 }
@@ -106,11 +114,19 @@ struct Options {
   std::string json;
   std::string transport = "auto";
   bool ranks = false;
+  double timeout_s = 60;
 };
 
 int run_topo(const Options& options) {
   if (options.ranks) {
-    print_ranks(*comm::Communicator::from_mpi({.transport = options.transport}));
+    const auto communicator = comm::Communicator::from_mpi(
+        {.transport = options.transport, .timeout_s = options.timeout_s});
+    std::unique_ptr<JsonLines> json;
+    agree(*communicator, [&] {
+      json = std::make_unique<JsonLines>(communicator->rank() == 0 ? options.json : std::string());
+    });
+    print_ranks(*communicator, *json);
+    json->keep();
     return 0;
   }
   // The machine is the same for all.
@@ -136,6 +152,7 @@ int run_topo(const Options& options) {
     record.add(fmt::format("l{}_bytes", cache.level), cache.size_bytes);
   }
   json.write(record);
+  json.keep();
   return 0;
 }
 
@@ -145,7 +162,11 @@ Run declare_topo(Args& args) {
   auto options = std::make_shared<Options>();
   args.option("--json", options->json, "write JSON lines to this file");
   args.flag("--ranks", options->ranks, "under mpirun: which transport joins which ranks");
-  args.option("--transport", options->transport, "with --ranks: as in coll");
+  args.option("--transport", options->transport, "with --ranks: " + transport_help());
+  args.option("--timeout", options->timeout_s, "with --ranks: seconds a rank waits for another",
+              {.min = 0.1, .max = 86400});
+  args.need("--transport", "--ranks");
+  args.need("--timeout", "--ranks");
   return [options] { return run_topo(*options); };
 }
 

@@ -16,10 +16,12 @@
 #include "tools/command.h"
 #include "tools/device.h"
 #include "tools/launcher.h"
+#include "tools/machine.h"
 #include "tools/run_folder.h"
 #include "tools/selection.h"
 #include "tools/session.h"
 #include "tools/table.h"
+#include "tools/train_memory.h"
 #include "tools/train_options.h"
 
 namespace sinew::tools {
@@ -56,8 +58,8 @@ void print_header(const model::TrainPlan& plan, const comm::Communicator& world,
              config.is_llama() ? fmt::format(" on {}", config.key_value_heads()) : "",
              config.channels, config.vocabulary, config.parameters(), o.dtype);
   fmt::print("device: {}\n", device);
-  fmt::print("{} ranks over {}: tp {}{} x cp {}{} x pp {} x dp {}, order {}, zero {}{}\n",
-             world.world(), world.transport_name(), o.tp,
+  fmt::print("{} over {}: tp {}{} x cp {}{} x pp {} x dp {}, order {}, zero {}{}\n",
+             counted(world.world(), "rank"), world.transport_name(), o.tp,
              plan.run.sequence_parallel ? " with sequence parallelism" : "", o.cp,
              o.cp > 1 ? " " + o.cp_mode : "", o.pp, o.dp, plan.grid.order(), o.zero,
              o.shard > 0 ? fmt::format(" over groups of {}", o.shard) : "");
@@ -79,16 +81,21 @@ class Progress {
       : steps_(plan.options.steps),
         every_(log_every > 0 ? log_every : std::max<std::int64_t>(1, steps_ / 20)),
         first_(steps_done),
+        tokens_of_step_(static_cast<double>(plan.options.batch * plan.options.seq)),
         begin_(Clock::now()) {}
 
   void add(const model::StepMetrics& step, double validation_loss, bool shown) {
     skipped_last_ = step.skipped;
+    ++unsaid_;
+    unsaid_ms_ += step.step_ms;
     const Clock::time_point now = Clock::now();
     const bool due = step.step == first_ + 1 || step.step == steps_ || step.step % every_ == 0 ||
                      now - said_ > kSilenceMax;
     if (!shown || (!due && validation_loss < 0 && !step.skipped)) return;
     said_ = now;
     show(step, validation_loss);
+    unsaid_ = 0;
+    unsaid_ms_ = 0;
   }
 
   // Whether the last step changed nothing because it was not finite.
@@ -105,8 +112,9 @@ class Progress {
         "step {:>5}/{}  loss {:.4f}  norm {:>7.3f}  lr {:.2e}  {:>7.0f} tokens/s  {:>6.0f} "
         "ms{}{}\n",
         step.step, steps_, std::isnan(step.loss) ? NAN : step.loss,
-        std::isnan(step.gradient_norm) ? NAN : step.gradient_norm, step.lr, step.tokens_per_s,
-        step.step_ms, step.step < steps_ ? "  left " + format_seconds(left_s) : "",
+        std::isnan(step.gradient_norm) ? NAN : step.gradient_norm, step.lr,
+        tokens_of_step_ * unsaid_ / unsaid_ms_ * 1e3, unsaid_ms_ / unsaid_,
+        step.step < steps_ ? "  left " + format_seconds(left_s) : "",
         validation_loss >= 0 ? fmt::format("  validation loss {:.4f}", validation_loss) : "");
     if (step.skipped) fmt::print("  {}\n", step.note);
     std::fflush(stdout);
@@ -115,6 +123,9 @@ class Progress {
   std::int64_t steps_;
   std::int64_t every_;
   std::int64_t first_;
+  double tokens_of_step_;
+  double unsaid_ = 0;  // steps since the last line, which speaks of all of them
+  double unsaid_ms_ = 0;
   Clock::time_point begin_;
   Clock::time_point said_ = begin_;
   bool skipped_last_ = false;
@@ -143,6 +154,17 @@ void print_summary(const model::Summary& summary) {
 std::string describe_device(const std::string& name) {
   const std::string notice = twin_notice();
   return notice.empty() ? name : notice;
+}
+
+// The prediction of times knows no other ranks on a rank's core.
+void say_shared_cores() {
+  const int ranks = launcher_of_environment().local;
+  const int cores = concurrent_ranks(describe_machine());
+  if (ranks <= cores) return;
+  fmt::print(
+      "{} ranks share {} here: step time and utilisation are predicted for as many cores as "
+      "ranks\n",
+      ranks, counted(cores, "core"));
 }
 
 // One process that should have been several.
@@ -184,6 +206,7 @@ int run_train(const Options& options) {
     if (options.train.data.empty())
       throw UsageError("--data is missing: name a text file, a .jsonl or a .bin file of tokens");
     plan = model::make_plan(options.train, world->world());
+    require_train_memory(plan);
     if (plan_takes_device(options, plan, first_rank)) {
       select_device(world->rank());
       device = std::make_unique<OpenDevice>(options.timeout_s);
@@ -216,6 +239,7 @@ int run_train(const Options& options) {
   if (first_rank) {
     if (plan.options.pp > 1) fmt::print("\n{}", sched::draw_text(timeline));
     print_summary(summary);
+    say_shared_cores();
   }
   trainer->close();
   if (progress.skipped_last()) {
@@ -234,7 +258,7 @@ Run declare_train(Args& args) {
   args.choice("--device", o->device, kDeviceNames,
               "where it is trained; auto takes a GPU where there is one and says when not; twin: "
               "the GPU kernels on the processor");
-  args.option("--transport", o->transport, "transport between the ranks");
+  args.option("--transport", o->transport, transport_help());
   args.option("--selection", o->selection, "file of `sinew tune` that auto reads first");
   args.option("--timeout", o->timeout_s, "seconds a rank waits for another",
               {.min = 0.1, .max = 86400});

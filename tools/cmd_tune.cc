@@ -20,6 +20,7 @@
 #include "tools/guidelines.h"
 #include "tools/json_lines.h"
 #include "tools/machine.h"
+#include "tools/output.h"
 #include "tools/selection.h"
 #include "tools/session.h"
 #include "tools/table.h"
@@ -49,9 +50,6 @@ struct Measured {
   std::string algorithm;
   double seconds = 0;
 };
-
-// Where the table is written before it takes its name: a run that ends early damages nothing.
-std::string aside_of(const std::string& path) { return path + ".partial"; }
 
 // All algorithms at one size, the fastest first.
 struct Cell {
@@ -85,18 +83,19 @@ class Tuner {
       : communicator_(communicator),
         options_(options),
         file_(std::move(file)),
+        out_("--out", communicator.rank() == 0 ? options.out : std::string()),
         json_(communicator.rank() == 0 ? options.json : std::string()),
         table_({{"operation", 14, true},
                 {"size", 9},
-                {"fastest", 20, true},
+                {"fastest", longest_name(), true},
                 {"us", 8},
-                {"next", 20, true},
+                {"next", longest_name(), true},
                 {"us", 8},
                 {"of", 3}}) {}
 
   void run(const std::vector<sched::Collective>& ops, const std::vector<std::int64_t>& sizes,
            DType dtype) {
-    print(fmt::format("{} ranks over {}, {}\n{}", communicator_.world(),
+    print(fmt::format("{} over {}, {}\n{}", counted(communicator_.world(), "rank"),
                       communicator_.transport_name(), name_of(dtype), table_.header()));
     for (const sched::Collective op : ops) {
       std::vector<Cell> cells;
@@ -164,14 +163,12 @@ class Tuner {
   }
 
   void finish() {
-    const std::string aside = aside_of(options_.out);
-    write_text("--out", aside, file_.print());
-    std::filesystem::rename(aside, options_.out);
+    out_.keep(file_.print());
     fmt::print("\nwritten to {}; auto reads it with --selection {} or {}={}\n", options_.out,
                options_.out, comm::kSelectionVariable, options_.out);
     const std::vector<Violation> found = violations(times_, options_.tolerance);
-    fmt::print("{} violation(s) of the guidelines by more than {} times\n", found.size(),
-               options_.tolerance);
+    fmt::print("{} of the guidelines by more than {} times\n",
+               counted(static_cast<std::int64_t>(found.size()), "violation"), options_.tolerance);
     for (const Violation& violation : found) {
       fmt::print("  {} at {}: {} where {} are allowed\n", violation.guideline,
                  format_bytes(violation.bytes), format_seconds(violation.taken_s),
@@ -184,11 +181,13 @@ class Tuner {
           .add("allowed_us", violation.allowed_s * 1e6);
       json_.write(record);
     }
+    json_.keep();
   }
 
   comm::Communicator& communicator_;
   const Options& options_;
   SelectionFile file_;
+  Output out_;
   JsonLines json_;
   Table table_;
   TimesByOp times_;
@@ -196,7 +195,7 @@ class Tuner {
 
 // What the file holds already: rows of other numbers of ranks and operations stay.
 SelectionFile read_before(const std::string& path) {
-  if (!std::filesystem::exists(path)) return {};
+  if (!std::filesystem::is_regular_file(path)) return {};
   return {read_text("--out", path), fmt::format("--out '{}'", path)};
 }
 
@@ -211,9 +210,9 @@ std::vector<sched::Collective> ops_of(const std::string& text) {
 
 int run_tune(const Options& options) {
   const std::vector<sched::Collective> ops = ops_of(options.ops);
-  std::vector<std::int64_t> sizes = parse_byte_range(options.bytes);
+  std::vector<std::int64_t> sizes = parse_sizes(options.bytes);
   std::sort(sizes.begin(), sizes.end());
-  const DType dtype = parse_dtype(options.dtype);
+  const DType dtype = in_option("--dtype", [&] { return parse_dtype(options.dtype); });
   const auto communicator = comm::Communicator::from_mpi(
       {.transport = options.transport, .timeout_s = options.timeout_s});
   std::unique_ptr<Tuner> tuner;
@@ -224,10 +223,10 @@ int run_tune(const Options& options) {
                    2.0 * communicator->world() * static_cast<double>(sizes.back()));
     SelectionFile before;
     if (communicator->rank() == 0) {
-      before = read_before(options.out);
       // Found out now rather than after minutes of measuring.
-      write_text("--out", aside_of(options.out), "");
-      std::filesystem::remove(aside_of(options.out));
+      const Output looked_at("--out", options.out);
+      require_different("--out", options.out, "--json", options.json);
+      before = read_before(options.out);
     }
     tuner = std::make_unique<Tuner>(*communicator, options, std::move(before));
   });
@@ -241,11 +240,11 @@ Run declare_tune(Args& args) {
   auto o = std::make_shared<Options>();
   args.option("--op", o->ops, "operations, joined by commas, or all");
   args.option("--bytes", o->bytes, "sizes of the full vector to measure");
-  args.option("--dtype", o->dtype, "element type");
+  args.option("--dtype", o->dtype, "element type: " + dtype_names());
   args.option("--out", o->out, "the table; rows of other numbers of ranks in it stay");
   args.option("--tolerance", o->tolerance, "times by which a guideline may be exceeded",
               {.min = 1, .max = 1000});
-  args.option("--transport", o->transport, "transport between the ranks");
+  args.option("--transport", o->transport, transport_help());
   args.option("--budget-ms", o->budget_ms, "timed work per algorithm and size",
               {.min = 0.001, .max = 60000});
   args.option("--timeout", o->timeout_s, "seconds a rank waits for another",

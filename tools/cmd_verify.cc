@@ -27,7 +27,7 @@ struct Options {
   std::string json;
   int root = 0;
   int microbatches = 8;
-  int chunks_max = 2;
+  int chunks_max = 0;
 };
 
 // Prints what is proved and remembers what is not.
@@ -36,7 +36,7 @@ class Report {
   explicit Report(const std::string& json)
       : json_(json),
         table_({{"operation", 14, true},
-                {"schedule", 18, true},
+                {"schedule", longest_name(), true},
                 {"ranks", 6},
                 {"rounds", 7},
                 {"sent/m", 7},
@@ -91,8 +91,11 @@ class Report {
     json_.write(record);
   }
 
-  int finish() const {
-    if (failed_ > 0) throw Error(fmt::format("{} schedule(s) are wrong", failed_));
+  int finish() {
+    json_.keep();
+    if (failed_ > 0)
+      throw Error(
+          fmt::format("{} {} wrong", counted(failed_, "schedule"), failed_ == 1 ? "is" : "are"));
     return 0;
   }
 
@@ -123,33 +126,45 @@ void verify_row(const sched::Algorithm& row, const std::vector<int>& worlds, int
     if (world > largest) facts = verdict.facts;
     largest = std::max(largest, world);
   }
-  if (proved > 0) report.proved(sched::name_of(row.op), row.name, proved, largest, facts);
+  report.proved(sched::name_of(row.op), row.name, proved, largest, facts);
+}
+
+// Calls `visit` for each number of ranks, chunks and microbatches at which the row exists, until it
+// returns false.
+template <typename Visit>
+void for_each_shape(const sched::PipeAlgorithm& row, const std::vector<int>& worlds,
+                    const Options& options, Visit&& visit) {
+  for (const int ranks : worlds) {
+    for (int chunks = 1; chunks <= chunks_of(row, options.chunks_max); ++chunks) {
+      for (int microbatches = 1; microbatches <= options.microbatches; ++microbatches) {
+        const sched::PipeParams params = {ranks, chunks, microbatches};
+        if (row.refuse(params).empty() && !visit(params)) return;
+      }
+    }
+  }
 }
 
 void verify_row(const sched::PipeAlgorithm& row, const std::vector<int>& worlds,
                 const Options& options, Report& report) {
   int proved = 0;
   int largest = 0;
+  bool failed = false;
   sched::PipeFacts facts;
-  for (const int ranks : worlds) {
-    for (int chunks = 1; chunks <= options.chunks_max; ++chunks) {
-      for (int microbatches = 1; microbatches <= options.microbatches; ++microbatches) {
-        const sched::PipeParams params = {ranks, chunks, microbatches};
-        if (!row.refuse(params).empty()) continue;
-        const sched::PipeVerdict verdict = sched::verify(sched::generate(row, params));
-        if (!verdict.proved()) {
-          report.fail(fmt::format("pipeline {} for {} ranks, {} chunks, {} microbatches", row.name,
-                                  ranks, chunks, microbatches),
-                      verdict.failure, verdict.drawing);
-          return;
-        }
-        ++proved;
-        largest = std::max(largest, ranks);
-        facts = verdict.facts;
-      }
+  for_each_shape(row, worlds, options, [&](const sched::PipeParams& params) {
+    const sched::PipeVerdict verdict = sched::verify(sched::generate(row, params));
+    if (!verdict.proved()) {
+      report.fail(fmt::format("pipeline {} for {} ranks, {} chunks, {} microbatches", row.name,
+                              params.ranks, params.chunks, params.microbatches),
+                  verdict.failure, verdict.drawing);
+      failed = true;
+      return false;
     }
-  }
-  if (proved > 0) report.proved(row.name, proved, largest, facts);
+    ++proved;
+    largest = std::max(largest, params.ranks);
+    facts = verdict.facts;
+    return true;
+  });
+  if (!failed) report.proved(row.name, proved, largest, facts);
 }
 
 void verify_file(const Options& options, const AnySchedule& any, Report& report) {
@@ -171,20 +186,51 @@ void verify_file(const Options& options, const AnySchedule& any, Report& report)
   report.proved(written.name, 1, written.ranks, verdict.facts);
 }
 
-int run_verify(const Options& options) {
-  const Selection selection = select(options.op, options.algorithm);
-  const std::vector<int> worlds = parse_worlds(options.worlds, kWorldMax);
+// The rows that exist for some of the worlds. One alone that exists for none is refused by its own
+// rule.
+Selection existing(const Selection& selection, const std::vector<int>& worlds,
+                   const Options& options) {
+  const auto some_world = [&](const sched::Algorithm& row) {
+    return std::any_of(worlds.begin(), worlds.end(), [&](int world) {
+      return row.refuse({.world = world, .root = std::min(options.root, world - 1)}).empty();
+    });
+  };
+  const auto some_shape = [&](const sched::PipeAlgorithm& row) {
+    bool found = false;
+    for_each_shape(row, worlds, options, [&](const sched::PipeParams&) { return !(found = true); });
+    return found;
+  };
+  if (selection.size() == 1) {
+    for (const sched::Algorithm* row : selection.collectives)
+      if (!some_world(*row)) static_cast<void>(sched::generate(*row, {.world = worlds.front()}));
+    for (const sched::PipeAlgorithm* row : selection.pipelines) {
+      if (some_shape(*row)) continue;
+      static_cast<void>(sched::generate(
+          *row, {worlds.front(), chunks_of(*row, options.chunks_max), options.microbatches}));
+    }
+  }
+  return keep_existing(selection, fmt::format("--world {}", options.worlds), some_world,
+                       some_shape);
+}
+
+int run_verify(const Options& options, const Args& args) {
   if (!options.file.empty()) {
     const AnySchedule any = read_schedule("--file", options.file);
     Report report(options.json);
     verify_file(options, any, report);
     return report.finish();
   }
+  const Selection selection = select(options.op, options.algorithm);
+  const std::vector<int> worlds = parse_worlds(options.worlds, kWorldMax);
+  refuse_unused(args, !selection.collectives.empty(), {"--root"}, !selection.pipelines.empty(),
+                {"--microbatches", "--chunks"});
+  require_root(options.root, *std::max_element(worlds.begin(), worlds.end()));
+  const Selection shown = existing(selection, worlds, options);
   Report report(options.json);
-  for (const sched::Algorithm* row : selection.collectives)
+  for (const sched::Algorithm* row : shown.collectives)
     verify_row(*row, worlds, options.root, report);
-  for (const sched::PipeAlgorithm* row : selection.pipelines)
-    verify_row(*row, worlds, options, report);
+  for (const sched::PipeAlgorithm* row : shown.pipelines) verify_row(*row, worlds, options, report);
+  fmt::print("{}", missing_line(shown, fmt::format("--world {}", options.worlds)));
   return report.finish();
 }
 
@@ -195,15 +241,19 @@ Run declare_verify(Args& args) {
   args.option("--op", o->op, "operations joined by commas, pipeline, or all");
   args.option("--algo", o->algorithm, "algorithms and pipeline schedules joined by commas, or all");
   args.option("--world", o->worlds, "ranks: 4, 1:64, or such joined by commas");
-  args.option("--root", o->root, "root of broadcast and reduce; the last rank of smaller worlds",
+  args.option("--root", o->root,
+              "root of broadcast, reduce, gather and scatter; the last rank of smaller worlds",
               {.min = 0});
   args.option("--microbatches", o->microbatches, "most microbatches of pipelines",
               {.min = 1, .max = 64});
-  args.option("--chunks", o->chunks_max, "most model chunks per rank of pipelines",
-              {.min = 1, .max = 8});
+  args.option("--chunks", o->chunks_max,
+              "most model chunks per rank of pipelines; 0: the schedule's usual number",
+              {.min = 0, .max = 8});
   args.option("--file", o->file, "prove the schedule in this text file instead");
   args.option("--json", o->json, "write JSON lines to this file");
-  return [o] { return run_verify(*o); };
+  args.exclude("--file", {"--op", "--algo", "--world", "--root", "--microbatches", "--chunks"},
+               "the file says what it is of");
+  return [o, &args] { return run_verify(*o, args); };
 }
 
 }  // namespace sinew::tools

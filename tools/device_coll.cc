@@ -17,6 +17,7 @@
 #include "sched/collective/registry.h"
 #include "tools/device.h"
 #include "tools/json_lines.h"
+#include "tools/selection.h"
 #include "tools/session.h"
 #include "tools/table.h"
 
@@ -119,7 +120,7 @@ class DeviceBench {
         options_(options),
         twin_(device::properties().twin),
         json_(communicator.rank() == 0 ? options.json : std::string()),
-        table_({{"algorithm", 24, true},
+        table_({{"algorithm", longest_name() + 6, true},
                 {"protocol", 8, true},
                 {"size", 9},
                 {"count", 10},
@@ -139,6 +140,7 @@ class DeviceBench {
       }
     }
     resident_.close(bootstrap_);
+    json_.keep();
     return wrong_;
   }
 
@@ -160,9 +162,10 @@ class DeviceBench {
   }
 
   void run_op(Collective op, DType dtype, ReduceOp reduce) {
-    print(fmt::format("\n{}: {} ranks over {}, {} {}, device memory{}\n", sched::name_of(op),
-                      communicator_.world(), comm::kCudaIpcName, sinew::name_of(dtype),
-                      sinew::name_of(reduce), options_.inplace ? ", in place" : ""));
+    print(fmt::format("\n{}: {} over {}, {} {}, device memory{}\n", sched::name_of(op),
+                      counted(communicator_.world(), "rank"), comm::kCudaIpcName,
+                      sinew::name_of(dtype), sinew::name_of(reduce),
+                      options_.inplace ? ", in place" : ""));
     print(table_.header());
     std::int64_t last_count = -1;
     for (const std::int64_t bytes : options_.sizes_bytes) {

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <memory>
 
 #include "sched/base/error.h"
 #include "sched/base/text.h"
@@ -37,23 +37,18 @@ bool is_pipeline(const std::string& text) {
 }  // namespace
 
 std::string read_text(const std::string& option, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (std::filesystem::is_directory(path) || !file || !(text << file.rdbuf())) {
-    throw UsageError(fmt::format("{} '{}' cannot be read: name an existing file that is not empty",
-                                 option, path));
-  }
-  return text.str();
-}
-
-void write_text(const std::string& option, const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) {
-    throw UsageError(fmt::format("{} '{}' cannot be written: {}; name a file in an existing folder",
-                                 option, path, std::strerror(errno)));
-  }
+  const auto refuse = [&](int error) {
+    throw UsageError(fmt::format("{} '{}' cannot be read: {}", option, path, std::strerror(error)));
+  };
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             &std::fclose);
+  if (file == nullptr) refuse(errno);
+  std::string text;
+  std::array<char, 1 << 16> buffer = {};
+  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), file.get()))
+    text.append(buffer.data(), got);
+  if (std::ferror(file.get()) != 0) refuse(errno);
+  return text;
 }
 
 AnySchedule read_schedule(const std::string& option, const std::string& path) {

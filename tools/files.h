@@ -1,6 +1,6 @@
 // Files that people write and name on the command line: schedules and topologies.
 //
-// Threads: pure but for reading and writing the named file.
+// Never does: write (output.h does). Threads: pure but for reading the named file.
 #pragma once
 
 #include <string>
@@ -12,10 +12,8 @@
 
 namespace sinew::tools {
 
-// The whole text of a file. Throws UsageError naming the option and the path.
+// The whole text of a file. Throws UsageError naming the option, the path and the reason.
 [[nodiscard]] std::string read_text(const std::string& option, const std::string& path);
-// Writes it whole. Throws UsageError naming the option and the path.
-void write_text(const std::string& option, const std::string& path, const std::string& text);
 
 using AnySchedule = std::variant<sched::Schedule, sched::PipeSchedule>;
 // The text form of either, told apart by its first word. Throws UsageError naming the path and the

@@ -2,12 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "sched/base/error.h"
 #include "sched/base/text.h"
 
 namespace sinew::tools {
@@ -51,26 +48,9 @@ JsonRecord& JsonRecord::add(std::string_view key, std::span<const std::string> v
   return add_text(key, "[" + join(texts, ", ") + "]");
 }
 
-JsonLines::JsonLines(const std::string& path) : path_(path) {
-  if (path.empty()) return;
-  file_ = std::fopen(path.c_str(), "w");
-  if (file_ == nullptr) {
-    throw UsageError(
-        fmt::format("--json '{}' cannot be written: {}; name a file in an existing folder", path,
-                    std::strerror(errno)));
-  }
-}
-
-JsonLines::~JsonLines() {
-  if (file_ != nullptr) std::fclose(file_);
-}
-
 void JsonLines::write(const JsonRecord& record) {
-  if (file_ == nullptr) return;
-  const std::string line = record.text() + "\n";
-  if (std::fwrite(line.data(), 1, line.size(), file_) != line.size() || std::fflush(file_) != 0) {
-    throw Error(fmt::format("--json '{}' cannot be written: {}", path_, std::strerror(errno)));
-  }
+  output_.write(record.text() + "\n");
+  output_.flush();
 }
 
 }  // namespace sinew::tools

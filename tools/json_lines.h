@@ -1,15 +1,17 @@
 // JsonLines: records written one JSON object a line, keys in the order given.
 //
 // Never does: read. Threads: one object, one thread.
-// Invariant: a line is flushed as soon as it is written.
+// Invariant: a line is flushed as soon as it is written, into FILE.partial; the file has its name
+// after keep() (output.h).
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "tools/output.h"
 
 namespace sinew::tools {
 
@@ -38,17 +40,14 @@ class JsonRecord {
 
 class JsonLines {
  public:
-  // Empty path: write() does nothing. Throws UsageError when the file cannot be opened.
-  explicit JsonLines(const std::string& path);
-  ~JsonLines();
-  JsonLines(const JsonLines&) = delete;
-  JsonLines& operator=(const JsonLines&) = delete;
+  // Empty path: nothing is written. Throws UsageError when the path cannot become a file.
+  explicit JsonLines(const std::string& path) : output_("--json", path) {}
 
   void write(const JsonRecord& record);  // throws Error when the disk is full
+  void keep() { output_.keep(); }        // once, after the last line
 
  private:
-  std::string path_;
-  std::FILE* file_ = nullptr;
+  Output output_;
 };
 
 }  // namespace sinew::tools

@@ -11,6 +11,7 @@ struct Launcher {
   bool present = false;  // started by mpirun, mpiexec or srun
   int rank = 0;
   int world = 1;
+  int local = 1;  // ranks on this machine
 };
 
 [[nodiscard]] Launcher launcher_of_environment();

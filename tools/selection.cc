@@ -7,8 +7,11 @@
 #include <cstdlib>
 
 #include "comm/selection_file.h"
+#include "sched/base/dtype.h"
 #include "sched/base/error.h"
 #include "sched/base/text.h"
+#include "sched/base/units.h"
+#include "tools/files.h"
 
 namespace sinew::tools {
 namespace {
@@ -67,6 +70,74 @@ Selection select(const std::string& ops, const std::string& algorithms) {
   return selection;
 }
 
+Selection keep_existing(const Selection& selection, const std::string& where,
+                        const std::function<bool(const sched::Algorithm&)>& collective_exists,
+                        const std::function<bool(const sched::PipeAlgorithm&)>& pipeline_exists) {
+  if (selection.size() == 1) return selection;
+  Selection kept;
+  for (const sched::Algorithm* row : selection.collectives) {
+    if (collective_exists(*row)) {
+      kept.collectives.push_back(row);
+    } else {
+      kept.missing.push_back(fmt::format("{} {}", sched::name_of(row->op), row->name));
+    }
+  }
+  for (const sched::PipeAlgorithm* row : selection.pipelines) {
+    if (pipeline_exists(*row)) {
+      kept.pipelines.push_back(row);
+    } else {
+      kept.missing.push_back(fmt::format("{} {}", kPipelineOp, row->name));
+    }
+  }
+  if (kept.size() == 0) {
+    throw UsageError(fmt::format("none of {} exists for {}: name one alone to see its rule",
+                                 join(kept.missing, ", "), where));
+  }
+  return kept;
+}
+
+std::string missing_line(const Selection& selection, const std::string& where) {
+  if (selection.missing.empty()) return {};
+  return fmt::format("left out, since not for {}: {}\n", where, join(selection.missing, ", "));
+}
+
+void refuse_unused(const Args& args, bool collectives,
+                   const std::vector<std::string>& of_collectives, bool pipelines,
+                   const std::vector<std::string>& of_pipelines) {
+  if (!collectives) args.refuse_given(of_collectives, "on a pipeline: it is of collectives");
+  if (!pipelines) args.refuse_given(of_pipelines, "on a collective: it is of --op pipeline");
+}
+
+void require_root(int root, int world) {
+  if (root >= 0 && root < world) return;
+  throw UsageError(fmt::format("--root {} is no rank: it must be from 0 to {}", root, world - 1));
+}
+
+int chunks_of(const sched::PipeAlgorithm& row, int asked) {
+  return asked > 0 ? asked : row.default_chunks;
+}
+
+std::string dtype_names() {
+  std::vector<std::string> names;
+  for (const DTypeInfo& row : kDTypes) names.emplace_back(row.name);
+  return join(names, ", ");
+}
+
+std::string reduce_names() {
+  std::vector<std::string> names;
+  for (const ReduceOpInfo& row : kReduceOps) names.emplace_back(row.name);
+  return join(names, ", ");
+}
+
+int longest_name() {
+  std::size_t longest = 0;
+  for (const sched::Algorithm& row : sched::algorithms())
+    longest = std::max(longest, row.name.size());
+  for (const sched::PipeAlgorithm& row : sched::pipe_algorithms())
+    longest = std::max(longest, row.name.size());
+  return static_cast<int>(longest);
+}
+
 std::vector<sched::Collective> known_collectives() {
   std::vector<sched::Collective> ops;
   for (const sched::Algorithm& row : sched::algorithms()) {
@@ -76,7 +147,9 @@ std::vector<sched::Collective> known_collectives() {
 }
 
 void use_selection(const std::string& path) {
-  if (!path.empty()) setenv(comm::kSelectionVariable, path.c_str(), 1);
+  if (path.empty()) return;
+  static_cast<void>(read_text("--selection", path));
+  setenv(comm::kSelectionVariable, path.c_str(), 1);
 }
 
 std::vector<int> parse_worlds(const std::string& text, int max) {
@@ -95,6 +168,10 @@ std::vector<int> parse_worlds(const std::string& text, int max) {
       worlds.push_back(static_cast<int>(world));
   }
   return worlds;
+}
+
+std::vector<std::int64_t> parse_sizes(const std::string& text) {
+  return in_option("--bytes", [&] { return parse_byte_range(text); });
 }
 
 sched::PipeTimes parse_times(const std::string& text) {

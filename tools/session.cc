@@ -2,11 +2,19 @@
 
 #include <fmt/format.h>
 
+#include "comm/transport/wire.h"
 #include "model/agree.h"
 #include "sched/base/error.h"
 #include "tools/launcher.h"
 
 namespace sinew::tools {
+
+std::string transport_help() {
+  std::string text = "transport between the ranks: auto, shm, local";
+  for (const comm::WireKind& kind : comm::wire_kinds())
+    text += fmt::format(", {0}, shm+{0}", kind.name);
+  return text;
+}
 
 void agree(comm::Communicator& communicator, const std::function<void()>& check) {
   std::string message;

@@ -17,4 +17,7 @@ namespace sinew::tools {
 // learn of the verdict.
 void agree(comm::Communicator& communicator, const std::function<void()>& check);
 
+// What --transport takes, for help.
+[[nodiscard]] std::string transport_help();
+
 }  // namespace sinew::tools

@@ -3,7 +3,9 @@
 // Threads: one object, one thread. Cells wider than their column push the rest of the row right.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace sinew::tools {
@@ -26,5 +28,9 @@ class Table {
 
 // A number with three significant digits and no exponent: "0.123", "12.3", "1234".
 [[nodiscard]] std::string three_digits(double value);
+
+// "1 rank", "3 ranks"; `plural` where an s does not make it.
+[[nodiscard]] std::string counted(std::int64_t count, std::string_view noun,
+                                  std::string_view plural = {});
 
 }  // namespace sinew::tools

@@ -1,9 +1,11 @@
 #include "tools/train_options.h"
 
+#include "tools/train_memory.h"
+
 namespace sinew::tools {
 
 void bind_train_options(Args& args, model::TrainOptions& o) {
-  args.option("--model", o.model, "name of a model, or the path of a .json or llm.c .bin file");
+  args.option("--model", o.model, model_help() + " or llm.c .bin file");
   args.option("--data", o.data, "text file, .jsonl, or .bin file of tokens");
   args.option("--data-format", o.data_format,
               "auto (by name and content), text, jsonl, llmc, nanogpt or megatron");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/tools/process.h"
+#include "tools/command.h"
 
 namespace sinew::test {
 namespace {
@@ -46,7 +47,31 @@ const std::vector<Bad> kBad = {
     {"p2p", {"mpirun -n P"}},
     {"explain --world 0", {"--world 0", "1 to 64"}},
     {"explain --algo all --svg x.svg", {"--svg", "one schedule", "--algo all"}},
-    {"explain --world 1.5", {"'1.5'", "whole number"}},
+    {"explain --world 1.5", {"'1.5'", "whole number", "from 1 to 64"}},
+    {"explain --root 100", {"--root 100", "0 to 3"}},
+    {"explain --op reduce_scatter --algo halving,swing --world 3", {"halving", "swing", "3 ranks"}},
+    {"explain --list --svg x.svg", {"--list", "--svg"}},
+    {"explain --list --op all_gather", {"--list", "--op"}},
+    {"explain --chunks 2", {"--chunks", "--op pipeline"}},
+    {"explain --op pipeline --algo gpipe --root 1", {"--root", "collectives"}},
+    {"topo --transport shm", {"--transport", "--ranks"}},
+    {"topo --timeout 3", {"--timeout", "--ranks"}},
+    {"verify --file x --op all_reduce", {"--file", "--op"}},
+    {"verify --file x --world 3", {"--file", "--world"}},
+    {"simulate --file x --world 3", {"--file", "--world"}},
+    {"simulate --topology x --latency-us 3", {"--topology", "--latency-us"}},
+    {"simulate --op pipeline --bytes 8", {"--bytes", "collectives"}},
+    {"simulate --root 8", {"--root 8", "0 to 7"}},
+    {"simulate --bytes -1", {"--bytes", "'-1'", "byte count"}},
+    {"simulate --svg same --json ./same", {"--svg", "--json", "same"}},
+    {"plan --memory x", {"--memory", "'x'"}},
+    {"sample --checkpoint x --prompt a --prompt-tokens 1", {"--prompt", "--prompt-tokens"}},
+    {"verify --op all_reduce --algo swing --world 3", {"swing", "power of two"}},
+    {"verify --op reduce_scatter --algo halving --world 3,5", {"halving", "power of two"}},
+    {"verify --op reduce_scatter --algo halving,swing --world 3", {"halving", "swing", "3"}},
+    {"verify --op pipeline --algo zb-v --chunks 1", {"zb-v", "2"}},
+    {"verify --root 16", {"--root 16", "0 to 15"}},
+    {"verify --file /tmp", {"--file", "directory"}},
     {"explain --algo nope", {"'nope'", "ring"}},
     {"explain --op nope", {"'nope'", "all_reduce", "pipeline"}},
     {"explain --op pipeline --algo 1f1b --times 1,2", {"'1,2'", "forward,backward,weight"}},
@@ -57,13 +82,14 @@ const std::vector<Bad> kBad = {
     {"plan --ranks 99999999999999999999", {"--ranks", "out of range"}},
     {"verify --op nope", {"'nope'", "all_reduce", "pipeline"}},
     {"verify --world 0", {"'0'", "1 to 256"}},
-    {"verify --file /no/such/file", {"--file", "/no/such/file"}},
+    {"verify --file /no/such/file", {"--file", "/no/such/file", "No such file"}},
     {"verify --file " + kText, {"--file", "process.h", "line 1"}},
     {"simulate --topology " + kText, {"--topology", "process.h", "line"}},
     {"simulate --op reduce_scatter --algo halving --world 6", {"world 6", "power of two"}},
     {"simulate --bytes 8x", {"'8x'", "K, M or G"}},
     {train("--steps abc"), {"--steps", "'abc'", "whole number"}},
     {train("--lr fast"), {"--lr", "'fast'", "number"}},
+    {train("--timeout x"), {"--timeout", "'x'", "0.1 to 86400"}},
     {train("--batch 0"), {"--batch 0", "at least 1"}},
     {train("--warmup 11 --steps 10"), {"warmup 11", "0 to 10"}},
     {train("--order tp,xx"), {"'xx'", "tp, cp, pp, dp"}},
@@ -119,7 +145,14 @@ std::vector<Bad> bad_runs(const TestFolder& folder) {
       {train("--resume " + folder.path("broken")), {"broken"}},
       {train("--resume /no/such/folder"), {"/no/such/folder"}},
       {train("--init " + brief), {brief}},
-      {train("--dtype f8"), {"f8", "f32"}},
+      {train("--dtype f8"), {"--dtype", "f8", "f32"}},
+      {train("--lr -1"), {"--lr -1", "0 and more"}},
+      {train("--clip -1"), {"--clip -1", "above 0"}},
+      {train("--cp-mode x"), {"--cp-mode", "zigzag"}},
+      {train("--schedule " + folder.path("run")), {"--schedule", "directory"}},
+      {train("--batch 1000000000"), {"--batch 1000000000", "this machine has"}},
+      {"simulate --topology " + folder.write("raw", "\x1b[2J\x80\n"),
+       {"--topology", R"(\x1b[2J\x80)", "legal"}},
   };
 }
 
@@ -127,6 +160,12 @@ std::vector<Bad> bad_runs(const TestFolder& folder) {
 const std::vector<std::pair<int, Bad>> kBadTogether = {
     {2, {"topo --jsn x", {"'--jsn'"}}},
     {3, {"coll --op reduce_scatter --algo halving", {"halving", "world 3", "power of two"}}},
+    {2, {"coll --bytes -1", {"--bytes", "'-1'"}}},
+    {2, {"coll --bytes 8 --channels 4", {"--channels", "--device cuda"}}},
+    {2, {"coll --bytes 8 --algo ring --explain-choice", {"--explain-choice", "auto"}}},
+    {2, {"coll --schedule x --op all_gather", {"--schedule", "--op"}}},
+    {2, {"tune --out /tmp", {"--out '/tmp'", "name a file"}}},
+    {2, {"tune --out /no/such/x", {"--out '/no/such/x'", "existing folder"}}},
     {2, {"coll --bytes 1T", {"--bytes 1T", "this machine has"}}},
     {2, {"coll --bytes 8 --json /no/such/folder/x", {"/no/such/folder/x", "existing folder"}}},
     {2, {"coll --op broadcast --root 2", {"--root 2", "0 to 1"}}},
@@ -135,21 +174,64 @@ const std::vector<std::pair<int, Bad>> kBadTogether = {
     {2, {"coll --transport nope", {"'nope'", "shm"}}},
     {2, {"layouts --dtype f64,f16", {"'f16'", "f64", "bf16-sr"}}},
     {2, {"layouts --model nope", {"'nope'", "byte-tiny"}}},
-    {3, {"layouts --batch 8", {"batch 8", "1, 2, 4, 8"}}},
+    {3, {"layouts --batch 8", {"--batch 8", "multiples of 3"}}},
+    {2, {"layouts --batch 1000000000", {"--batch 1000000000", "this machine has"}}},
     {2, {train("--pp 2 --schedule interleaved --chunks 999"), {"999 chunks", "chunks: 1 to"}}},
-    {4, {train("--tp 3"), {"tp 3", "4"}}},
+    {4, {train("--tp 3"), {"tp 3", "dp (the rest)", "4"}}},
     {3, {train("--tp 3"), {"tp 3", "heads", "1, 2, 4"}}},
 };
 
 TEST(CommandLine, RefusesBadInputInOneLine) {
-  for (const Bad& bad : kBad) expect_refused(run_sinew(bad.arguments), bad);
   const TestFolder folder;
-  for (const Bad& bad : bad_runs(folder)) expect_refused(run_sinew(bad.arguments), bad);
+  std::vector<Bad> all = bad_runs(folder);
+  all.insert(all.end(), kBad.begin(), kBad.end());
+  std::vector<Outcome> outcomes(all.size());
+  run_at_once(all.size(), [&](std::size_t i) { outcomes[i] = run_sinew(all[i].arguments); });
+  for (std::size_t i = 0; i < all.size(); ++i) expect_refused(outcomes[i], all[i]);
 }
 
 TEST(CommandLine, RefusesBadInputInOneLineForAllRanks) {
-  for (const auto& [ranks, bad] : kBadTogether)
-    expect_refused(run_sinew_ranks(ranks, bad.arguments), bad);
+  std::vector<Outcome> outcomes(kBadTogether.size());
+  run_at_once(outcomes.size(), [&](std::size_t i) {
+    outcomes[i] = run_sinew_ranks(kBadTogether[i].first, kBadTogether[i].second.arguments);
+  });
+  for (std::size_t i = 0; i < outcomes.size(); ++i)
+    expect_refused(outcomes[i], kBadTogether[i].second);
+}
+
+// Every command, as its options are declared.
+struct Declared {
+  const char* name;
+  tools::Run (*declare)(tools::Args& args);
+};
+const std::vector<Declared> kDeclared = {
+    {"coll", tools::declare_coll},         {"p2p", tools::declare_p2p},
+    {"tune", tools::declare_tune},         {"train", tools::declare_train},
+    {"layouts", tools::declare_layouts},   {"sample", tools::declare_sample},
+    {"export", tools::declare_export},     {"verify", tools::declare_verify},
+    {"simulate", tools::declare_simulate}, {"explain", tools::declare_explain},
+    {"plan", tools::declare_plan},         {"doctor", tools::declare_doctor},
+    {"topo", tools::declare_topo}};
+
+TEST(CommandLine, EveryPrintedDefaultIsAccepted) {
+  int options = 0;
+  for (const Declared& command : kDeclared) {
+    tools::Args listed(command.name, "");
+    const tools::Run unused = command.declare(listed);
+    EXPECT_EQ(listed.help().find("\n]"), std::string::npos) << command.name;
+    for (const tools::Args::Shown& option : listed.shown()) {
+      if (option.value.empty()) continue;
+      tools::Args args(command.name, "");
+      const tools::Run run = command.declare(args);  // holds what the options are bound to
+      ++options;
+      // Some have no effect without a flag of their command.
+      std::vector<std::string> given = {option.name, option.value};
+      if (std::string(command.name) == "topo") given.emplace_back("--ranks");
+      EXPECT_NO_THROW(EXPECT_TRUE(args.parse(given))) << command.name << " " << option.name;
+      EXPECT_TRUE(args.given(option.name));
+    }
+  }
+  EXPECT_GT(options, 80);
 }
 
 TEST(CommandLine, HelpGoesToStandardOutputOnce) {

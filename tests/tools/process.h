@@ -2,6 +2,8 @@
 // of the command line. The whole process group is killed at the deadline: nothing is left behind.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,9 @@ struct Outcome {
 [[nodiscard]] Outcome run_sinew(const std::string& arguments, int timeout_ms = 60000);
 [[nodiscard]] Outcome run_sinew_ranks(int ranks, const std::string& arguments,
                                       int timeout_ms = 60000);
+
+// Calls `run` for 0, 1, ... count - 1, several at once: commands that start MPI mostly wait.
+void run_at_once(std::size_t count, const std::function<void(std::size_t)>& run);
 
 // A fresh folder below the system's temporary one, removed with everything in it at the end.
 class TestFolder {

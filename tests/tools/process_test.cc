@@ -8,12 +8,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
+#include <thread>
+#include <vector>
 
 namespace sinew::test {
 namespace {
@@ -89,6 +94,18 @@ Outcome run_sinew_ranks(int ranks, const std::string& arguments, int timeout_ms)
                              std::to_string(ranks);
   return run_process({"bash", "-c", "exec " + launch + " " SINEW_BINARY_DIR "/sinew " + arguments},
                      timeout_ms);
+}
+
+void run_at_once(std::size_t count, const std::function<void(std::size_t)>& run) {
+  constexpr std::size_t kAtOnce = 6;
+  std::atomic<std::size_t> next = 0;
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < std::min(kAtOnce, count); ++i) {
+    threads.emplace_back([&] {
+      for (std::size_t item = next++; item < count; item = next++) run(item);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TestFolder::TestFolder() {

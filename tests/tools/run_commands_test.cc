@@ -131,6 +131,18 @@ TEST(Coll, MeasuresAScheduleFromAFileAndRefusesAChangedOne) {
   EXPECT_NE(unfit.err.find("is for 3 ranks"), std::string::npos) << unfit.err;
 }
 
+TEST(Coll, HasNoColumnThatIsEmptyInAllRows) {
+  const Outcome plain = run_sinew_ranks(1, "coll --bytes 8 --budget-ms 0.1");
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  for (const char* column : {"mem %", "MPI", "wrong", "1 ranks", "- GB/s"})
+    EXPECT_EQ(plain.out.find(column), std::string::npos) << plain.out;
+  for (const char* column : {"predicted us", "bound us"})
+    EXPECT_NE(plain.out.find(column), std::string::npos) << plain.out;
+  const Outcome full = run_sinew_ranks(2, "coll --bytes 8 --budget-ms 0.1 --check --baseline mpi");
+  for (const char* column : {"MPI us", "wrong"})
+    EXPECT_NE(full.out.find(column), std::string::npos) << full.out;
+}
+
 TEST(P2p, MeasuresEachPair) {
   const TestFolder folder;
   const Outcome outcome =

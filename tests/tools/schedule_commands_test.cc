@@ -67,6 +67,29 @@ TEST(Simulate, StaysWithinFivePercentOfTheClosedFormForEveryRow) {
   }
 }
 
+TEST(Verify, SaysWhichSchedulesExistInNoneOfTheWorlds) {
+  const Outcome outcome = run_sinew("verify --op reduce_scatter --world 3,5");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("reduce_scatter halving, reduce_scatter swing"), std::string::npos)
+      << outcome.out;
+}
+
+TEST(Simulate, TakesEachPipelineScheduleWithItsUsualChunks) {
+  const TestFolder folder;
+  const Outcome outcome =
+      run_sinew("simulate --op pipeline --world 4 --json " + folder.path("lines"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(json_lines(folder.read("lines")).size(), sched::pipe_algorithms().size());
+}
+
+TEST(Simulate, GivesABarrierOneRow) {
+  const Outcome outcome = run_sinew("simulate --op barrier --algo dissemination");
+  std::size_t rows = 0;
+  for (std::size_t at = 0; (at = outcome.out.find("barrier  ", at)) != std::string::npos; ++at)
+    ++rows;
+  EXPECT_EQ(rows, 1U) << outcome.out;
+}
+
 TEST(Simulate, ReadsATopologyAndDrawsIt) {
   const TestFolder folder;
   const std::string topology = folder.write("hosts.txt",

@@ -1,0 +1,148 @@
+// What commands write: bad input and failed runs leave what was there, and a full disk is one line.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sched/base/error.h"
+#include "tests/tools/json_text.h"
+#include "tests/tools/process.h"
+#include "tools/output.h"
+
+namespace sinew::test {
+namespace {
+
+TEST(Output, ReplacesItsFileOnlyWhenKept) {
+  const TestFolder folder;
+  const std::string path = folder.write("file", "before");
+  {
+    tools::Output output("--json", path);
+    EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+    output.write("after");
+    EXPECT_EQ(folder.read("file"), "before");
+  }
+  EXPECT_EQ(folder.read("file"), "before");
+  tools::Output output("--json", path);
+  output.keep("after");
+  EXPECT_EQ(folder.read("file"), "after");
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+}
+
+TEST(Output, FollowsALink) {
+  const TestFolder folder;
+  const std::string path = folder.write("file", "before");
+  std::filesystem::create_symlink(path, folder.path("link"));
+  tools::Output("--json", folder.path("link")).keep("after");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.path("link")));
+  EXPECT_EQ(folder.read("file"), "after");
+}
+
+TEST(Output, RefusesWhatCannotBecomeAFile) {
+  const TestFolder folder;
+  const std::string file = folder.write("file", "");
+  for (const std::string& path :
+       {folder.path(""), folder.path("no/x"), file + "/x", folder.path("no/"),
+        folder.path(std::string(300, 'x')), std::string("/proc/x")})
+    EXPECT_THROW(tools::Output("--json", path).keep("x"), Error) << path;
+  for (const std::string& path : {folder.path(""), folder.path("no/x"), file + "/x"})
+    EXPECT_THROW(tools::Output("--json", path), UsageError) << path;
+}
+
+// Each option that names a file to write, with what else its command needs.
+struct Writer {
+  std::string arguments;
+  std::string option;
+  int ranks = 0;  // 0: without mpirun
+};
+const std::vector<Writer> kWriters = {
+    {"topo", "--json"},
+    {"doctor", "--json"},
+    {"explain", "--json"},
+    {"explain", "--svg"},
+    {"explain --list", "--json"},
+    {"plan --model byte-small", "--json"},
+    {"verify --world 2", "--json"},
+    {"simulate --world 2 --algo ring", "--json"},
+    {"simulate --world 2 --algo ring", "--svg"},
+    {"simulate --world 2 --algo ring", "--trace"},
+    {"simulate --op pipeline --algo 1f1b", "--svg"},
+    {"topo --ranks", "--json", 1},
+    {"coll --bytes 8 --budget-ms 0.1", "--json", 1},
+    {"coll --device twin --bytes 8 --budget-ms 0.1", "--json", 1},
+    {"p2p --bytes 8 --budget-ms 0.1", "--json", 2},
+    {"tune --op barrier --bytes 8 --budget-ms 0.1 --out /dev/null", "--json", 2},
+    {"tune --op barrier --bytes 8 --budget-ms 0.1", "--out", 2},
+};
+
+// Each with a path of its own; what path_of takes is the number of the writer.
+std::vector<Outcome> run_writers(const std::function<std::string(std::size_t)>& path_of) {
+  std::vector<Outcome> outcomes(kWriters.size());
+  run_at_once(kWriters.size(), [&](std::size_t i) {
+    const Writer& writer = kWriters[i];
+    const std::string arguments = writer.arguments + " " + writer.option + " " + path_of(i);
+    outcomes[i] =
+        writer.ranks == 0 ? run_sinew(arguments) : run_sinew_ranks(writer.ranks, arguments);
+  });
+  return outcomes;
+}
+
+TEST(Output, EveryWriterWritesItsFileWhole) {
+  const TestFolder folder;
+  const auto name_of = [](std::size_t i) { return "out" + std::to_string(i); };
+  const std::vector<Outcome> outcomes =
+      run_writers([&](std::size_t i) { return folder.path(name_of(i)); });
+  for (std::size_t i = 0; i < kWriters.size(); ++i) {
+    const Writer& writer = kWriters[i];
+    EXPECT_EQ(outcomes[i].exit_code, 0) << writer.arguments << outcomes[i].err;
+    const std::string text = folder.read(name_of(i));
+    EXPECT_NE(text, "") << writer.arguments;
+    EXPECT_FALSE(std::filesystem::exists(folder.path(name_of(i)) + ".partial"));
+    if (writer.option != "--json") continue;
+    EXPECT_FALSE(json_lines(text).empty()) << writer.arguments;
+  }
+}
+
+TEST(Output, EveryWriterFindsABadPathBeforeItPrints) {
+  const std::vector<Outcome> outcomes =
+      run_writers([](std::size_t) { return "/no/such/folder/x"; });
+  for (std::size_t i = 0; i < kWriters.size(); ++i) {
+    const Outcome& outcome = outcomes[i];
+    EXPECT_EQ(outcome.exit_code, 2) << kWriters[i].arguments;
+    EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
+    EXPECT_EQ(outcome.out, "") << kWriters[i].arguments;
+    EXPECT_NE(outcome.err.find(kWriters[i].option + " '/no/such/folder/x'"), std::string::npos)
+        << outcome.err;
+  }
+}
+
+TEST(Output, AFullDiskIsOneLineForEveryWriter) {
+  const std::vector<Outcome> outcomes = run_writers([](std::size_t) { return "/dev/full"; });
+  for (std::size_t i = 0; i < kWriters.size(); ++i) {
+    const Outcome& outcome = outcomes[i];
+    EXPECT_EQ(outcome.exit_code, 1) << kWriters[i].arguments;
+    EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
+    EXPECT_NE(outcome.err.find("No space left"), std::string::npos) << outcome.err;
+  }
+}
+
+TEST(Output, BadInputLeavesWhatWasThere) {
+  const TestFolder folder;
+  const std::string kept = folder.write("kept", "before");
+  for (const std::string& arguments :
+       {"plan --memory x --json " + kept, "simulate --bytes 8x --json " + kept,
+        "simulate --algo ring --json " + kept + " --svg /no/such/folder/x",
+        "simulate --algo ring --svg " + kept + " --trace /no/such/folder/x",
+        "simulate --file /no/such --json " + kept, "verify --world 0 --json " + kept,
+        "explain --op pipeline --algo 1f1b --times 1,2 --svg " + kept}) {
+    const Outcome outcome = run_sinew(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    EXPECT_EQ(folder.read("kept"), "before") << arguments;
+    EXPECT_FALSE(std::filesystem::exists(kept + ".partial")) << arguments;
+  }
+}
+
+}  // namespace
+}  // namespace sinew::test
