@@ -144,11 +144,12 @@ TrainOptions small_options(const std::string& model) {
 }
 
 constexpr const char* kGpt2 =
-    R"({"family": "gpt2", "vocabulary": 44, "max_time": 12, "layers": 2, "heads": 4, "channels": 32})";
+    R"({"family": "gpt2", "vocabulary": 44, "max_time": 12, "layers": 2, "heads": 4,)"
+    R"( "channels": 32})";
 
 constexpr const char* kLlama =
-    R"({"family": "llama", "vocabulary": 44, "max_time": 12, "layers": 2, "heads": 4, "kv_heads": 2,)"
-    R"( "channels": 32, "hidden": 40, "tied": false})";
+    R"({"family": "llama", "vocabulary": 44, "max_time": 12, "layers": 2, "heads": 4,)"
+    R"( "kv_heads": 2, "channels": 32, "hidden": 40, "tied": false})";
 
 struct Layout {
   const char* model;
