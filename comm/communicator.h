@@ -168,7 +168,7 @@ class Communicator {
   [[nodiscard]] std::string_view transport_to(int peer) const;
 
   // The cores that this rank's threads may use: those it is allowed, shared out between the ranks
-  // of its machine that are allowed the same. At least one; a quota of CPU time lowers their number.
+  // of its machine that are allowed the same. At least one; a quota of CPU time lowers the number.
   [[nodiscard]] const std::vector<int>& own_cores() const;
 
   // Why ranks of this host cannot read each other's memory, in one clause; empty when they can or

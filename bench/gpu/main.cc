@@ -90,10 +90,10 @@ void products(device::Stream& stream) {
       const double s = seconds_of(stream, [&] { version.run(call, stream); });
       const auto flops =
           2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-      fmt::print(
-          R"({{"bench": "gemm", "of": "{}", "m": {}, "n": {}, "k": {}, "version": "{}", "us": {:.1f}, "tflops": {:.1f}}})"
-          "\n",
-          p.of, p.m, p.n, p.k, version.name, s * 1e6, flops / s * 1e-12);
+      fmt::print(R"({{"bench": "gemm", "of": "{}", "m": {}, "n": {}, "k": {}, "version": "{}", )"
+                 R"("us": {:.1f}, "tflops": {:.1f}}})"
+                 "\n",
+                 p.of, p.m, p.n, p.k, version.name, s * 1e6, flops / s * 1e-12);
     }
   }
 }
@@ -124,11 +124,12 @@ void attention(device::Stream& stream) {
     });
     // Causal: half of 4 B H T^2 D; backward is counted as five products against two.
     const double flops = 2.0 * static_cast<double>(rows) * static_cast<double>(shape.time * width);
-    fmt::print(
-        R"({{"bench": "attention", "head_dim": {}, "forward_us": {:.1f}, "forward_tflops": {:.1f}, "backward_us": {:.1f}, "backward_tflops": {:.1f}}})"
-        "\n",
-        width, forward * 1e6, flops / forward * 1e-12, backward * 1e6,
-        2.5 * flops / backward * 1e-12);
+    fmt::print(R"({{"bench": "attention", "head_dim": {}, "forward_us": {:.1f}, )"
+               R"("forward_tflops": {:.1f}, )"
+               R"("backward_us": {:.1f}, "backward_tflops": {:.1f}}})"
+               "\n",
+               width, forward * 1e6, flops / forward * 1e-12, backward * 1e6,
+               2.5 * flops / backward * 1e-12);
   }
 }
 

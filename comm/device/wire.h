@@ -69,7 +69,7 @@ GPU_FUNCTION void post_call(const Call& call) {
   CallPost& post = call_post(links, peer, links.rank);
   gpu::store_relaxed_sys(&post.packed, call.packed);
   gpu::store_relaxed_sys(&post.count, static_cast<std::uint64_t>(call.count));
-  gpu::store_release_sys(&post.flag, call.flag);
+  REQUIRED(call_posted, gpu::store_release_sys(&post.flag, call.flag));
 }
 // A call ends: calls that matched in size, or in which this rank only sent, may still differ.
 template <typename Call>

@@ -351,6 +351,33 @@ bool testing::resident_scenario(device::Stream&) {
   return run_scenario(kAlgorithms, twin::Scope::current().removed != nullptr ? 0.3 : 100);
 }
 
+// Calls that differ in the reduction alone: only what was posted tells.
+bool testing::different_calls_scenario(device::Stream&) {
+  std::atomic<int> told = 0;
+  run_ranks(2, [&](comm::Bootstrap& bootstrap) {
+    ResidentOptions options = small_options(1);
+    options.timeout_s = twin::Scope::current().removed != nullptr ? 0.3 : 50;
+    Resident resident(bootstrap, options);
+    device::Stream stream;
+    const DeviceArray<float> data(std::vector<float>(40, 1.0F), stream);
+    const auto call = [&](ReduceOp reduce) {
+      resident.run(sched::find_algorithm(Collective::kAllReduce, "ring"), 0, Protocol::kSimple,
+                   {data.data(), data.data(), 40, DType::kF32, reduce}, stream);
+    };
+    call(bootstrap.rank() == 1 ? ReduceOp::kMax : ReduceOp::kSum);
+    call(ReduceOp::kSum);
+    stream.synchronize();
+    static_cast<void>(bootstrap.exchange(1));  // all kernels have ended: none writes what is read
+    try {
+      resident.check(stream);
+    } catch (const comm::Error& error) {
+      if (error.cause() == comm::Cause::kMismatch) ++told;
+    }
+    static_cast<void>(bootstrap.exchange(1));
+  });
+  return told == 2;
+}
+
 bool testing::small_collectives_scenario(device::Stream&) {
   constexpr std::string_view kAlgorithms[] = {""};
   return run_scenario(kAlgorithms, twin::Scope::current().removed != nullptr ? 0.3 : 100);

@@ -14,6 +14,7 @@ namespace sinew::testing {
 [[nodiscard]] bool embedding_scenario(device::Stream& stream);
 [[nodiscard]] bool gemm_mma_scenario(device::Stream& stream);
 [[nodiscard]] bool gemm_wgmma_scenario(device::Stream& stream);
+[[nodiscard]] bool different_calls_scenario(device::Stream& stream);
 [[nodiscard]] bool resident_scenario(device::Stream& stream);
 [[nodiscard]] bool small_collectives_scenario(device::Stream& stream);
 [[nodiscard]] bool layer_norm_scenario(device::Stream& stream);
@@ -27,6 +28,7 @@ struct Scenario {
 inline constexpr Scenario kScenarios[] = {
     {"comm/device/resident.cu", resident_scenario},
     {"comm/device/small.cu", small_collectives_scenario},
+    {"comm/device/wire.h", different_calls_scenario},
     {"kernels/attention_backward.cu", attention_scenario},
     {"kernels/attention_forward.cu", attention_scenario},
     {"kernels/column_sums.cu", column_sums_scenario},
