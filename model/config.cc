@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -240,7 +242,10 @@ Config load_config(const std::string& name_or_path) {
                     name_or_path, names));
   }
   std::ifstream file(name_or_path, std::ios::binary);
-  if (!file) throw UsageError(fmt::format("model file '{}' cannot be read", name_or_path));
+  if (!file) {
+    throw UsageError(
+        fmt::format("model file '{}' cannot be read: {}", name_or_path, std::strerror(errno)));
+  }
   std::ostringstream text;
   text << file.rdbuf();
   return parse_config(text.str(), name_or_path);
