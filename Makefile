@@ -10,7 +10,7 @@ setup:
 
 build: setup
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(JOBS)
+	@cmake --build --preset release -j $(JOBS) --target all benches
 
 # The command line alone: tests and benchmarks take most of a build.
 demo: setup
@@ -18,7 +18,9 @@ demo: setup
 	@cmake --build --preset release -j $(JOBS) --target sinew
 	@tools/demo.sh
 
-test: build
+test: setup
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS)
 	@ctest --test-dir build -j $(JOBS) --output-on-failure
 
 # Every operation, algorithm, type, reduction, placement and size class of the collectives, where
