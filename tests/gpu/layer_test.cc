@@ -10,6 +10,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/gelu.h"
 #include "kernels/mixed_adamw.h"
+#include "tests/gpu/difference.h"
 #include "tests/gpu/place.h"
 #include "tests/gpu/races.h"
 
@@ -238,16 +239,6 @@ std::array<StepResult, kRanks> train_on(Where where) {
     ranks.detach_device();
   });
   return results;
-}
-
-double difference(const std::vector<double>& actual, const std::vector<double>& expected) {
-  double error = 0;
-  double norm = 0;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    error += (actual[i] - expected[i]) * (actual[i] - expected[i]);
-    norm += expected[i] * expected[i];
-  }
-  return std::sqrt(error) / std::sqrt(norm);
 }
 
 // A result lies behind at most 30 operations that round to bf16 (14 forward, 16 backward). Host and

@@ -9,6 +9,7 @@
 #include "model/layouts.h"
 #include "model/trainer.h"
 #include "tests/gpu/device_array.h"
+#include "tests/gpu/difference.h"
 #include "tests/gpu/races.h"
 #include "tests/model/support.h"
 
@@ -64,17 +65,6 @@ Run train_on_device(const TrainPlan& plan, comm::Communicator& ranks) {
           },
       .name = "twin"};
   return train(plan, ranks, &device);
-}
-
-double difference(const std::vector<double>& actual, const std::vector<double>& expected) {
-  double error = 0;
-  double norm = 0;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    error += (actual[i] - expected[i]) * (actual[i] - expected[i]);
-    norm += expected[i] * expected[i];
-  }
-  EXPECT_GT(norm, 0);
-  return std::sqrt(error / norm);
 }
 
 // Host and device round the same results to bf16 and sum in other orders, so that their runs differ

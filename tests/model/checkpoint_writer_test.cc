@@ -16,23 +16,14 @@ namespace {
 
 using test::ScratchDirectory;
 
-Config test_config() {
-  return {.name = "test", .layers = 2, .heads = 2, .channels = 6, .vocabulary = 11, .max_time = 5};
-}
-
-std::vector<std::string> names() {
-  std::vector<std::string> list;
-  for (const Parameter& p : whole_parameters(test_config())) list.push_back(p.name);
-  return list;
-}
-
 // Two data ranks that cut everything.
 struct Rank {
   explicit Rank(comm::Communicator& world)
       : parallel(world, sched::Grid({1, 1, 1, world.world()})),
-        stage(test_config(), StageParts::one(test_config(), {0, 2, true, true}), {}, nullptr,
-              {1, 5}, {.zero = sched::Zero::kParameters, .data = parallel.data()}, {}, memory),
-        optimizer(stage, parallel, {.zero = 3}, names(), {}, memory) {
+        stage(test::optimizer_config(),
+              StageParts::one(test::optimizer_config(), {0, 2, true, true}), {}, nullptr, {1, 5},
+              {.zero = sched::Zero::kParameters, .data = parallel.data()}, {}, memory),
+        optimizer(stage, parallel, {.zero = 3}, test::optimizer_names(), {}, memory) {
     initialize_weights(1, stage);
   }
   // Changes every weight and moment.
@@ -48,7 +39,7 @@ struct Rank {
   static TrainingState state(std::int64_t step) {
     TrainingState state;
     state.step = step;
-    state.config = test_config();
+    state.config = test::optimizer_config();
     state.dtype = "f32";
     return state;
   }

@@ -15,30 +15,21 @@
 namespace sinew::model {
 namespace {
 
-Config test_config() {
-  return {.name = "test", .layers = 2, .heads = 2, .channels = 6, .vocabulary = 11, .max_time = 5};
-}
-
-std::vector<std::string> names() {
-  std::vector<std::string> list;
-  for (const Parameter& p : whole_parameters(test_config())) list.push_back(p.name);
-  return list;
-}
-
 // Everything one rank needs to take optimizer steps on gradients that a test writes.
 struct Rank {
   Rank(comm::Communicator& world, const sched::PerAxis& sizes, const OptimizerOptions& options,
        int shard = 0)
       : parallel(world, sched::Grid(sizes), {0, sizes.pp - 1}, 1, shard),
-        stage(test_config(),
-              StageParts::one(test_config(),
-                              stage_shape(test_config(), sizes.pp, parallel.coordinates().pp)),
+        stage(test::optimizer_config(),
+              StageParts::one(
+                  test::optimizer_config(),
+                  stage_shape(test::optimizer_config(), sizes.pp, parallel.coordinates().pp)),
               {parallel.coordinates().tp, sizes.tp}, parallel.tensor(), {1, 5},
               {.zero = sched::parse_zero(options.zero),
                .data = parallel.shard(),
                .groups = parallel.shard_groups()},
               {}, memory),
-        optimizer(stage, parallel, options, names(), {}, memory) {
+        optimizer(stage, parallel, options, test::optimizer_names(), {}, memory) {
     initialize_weights(1, stage);
   }
 
@@ -72,7 +63,7 @@ struct Rank {
 // ||g|| over all logical elements of step `step`, straight from the definition.
 double norm_by_definition(std::uint64_t step) {
   double sum = 0;
-  for (const Parameter& p : whole_parameters(test_config())) {
+  for (const Parameter& p : whole_parameters(test::optimizer_config())) {
     const Philox random(step, static_cast<std::uint32_t>(p.index));
     for (std::int64_t i = 0; i < p.slice.logical_count(); ++i) {
       const auto value = static_cast<double>(random.normal(static_cast<std::uint64_t>(i)));

@@ -124,4 +124,14 @@ inline std::string usage_error_of(const std::function<void()>& body) {
   return "";
 }
 
+// The model of tests that take optimizer steps without a trainer, and its parameters' names.
+inline Config optimizer_config() {
+  return {.name = "test", .layers = 2, .heads = 2, .channels = 6, .vocabulary = 11, .max_time = 5};
+}
+inline std::vector<std::string> optimizer_names() {
+  std::vector<std::string> list;
+  for (const Parameter& p : whole_parameters(optimizer_config())) list.push_back(p.name);
+  return list;
+}
+
 }  // namespace sinew::model::test
