@@ -103,7 +103,6 @@ Sent NetTransport::send(int peer, int lane, std::uint64_t flag, const std::byte*
   }
   out.sequence[place] = sent.sequence;
   out.busy[place] = true;
-  counters_.sent_bytes += sent.size_bytes;
   int& owed = incoming_[index(peer, lane)].owed;
   out.exposed[place] = sent.exposed;
   if (sent.exposed) ++borrowed_;
@@ -115,7 +114,10 @@ Sent NetTransport::send(int peer, int lane, std::uint64_t flag, const std::byte*
                                  .size = sent.size_bytes,
                                  .credits = std::exchange(owed, 0),
                                  .exposed_bytes = sent.exposed ? size_bytes : 0});
-  if (!sent.exposed || !lent) counters_.staged_bytes += sent.size_bytes;
+  if (lane != kNoticeLane) {
+    counters_.sent_bytes += sent.size_bytes;
+    if (!sent.exposed || !lent) counters_.staged_bytes += sent.size_bytes;
+  }
   return sent;
 }
 
@@ -208,7 +210,7 @@ void NetTransport::release(int peer, int lane) {
 
 void NetTransport::arrived(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) {
   Incoming::Arrival& arrival = incoming_[index(peer, lane)].arrivals[place];
-  counters_.received_bytes += size;
+  if (lane != kNoticeLane) counters_.received_bytes += size;
   if (arrival.state == Incoming::State::kLanding) {
     --borrowed_;
     arrival.state = Incoming::State::kHere;

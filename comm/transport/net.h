@@ -50,6 +50,8 @@ class NetTransport final : public Transport, private WireSink {
   void expect(int peer, int lane, std::byte* target, std::int64_t ready_bytes,
               std::int64_t total_bytes) override;
 
+  // Without notices: how many of those there are depends on how long ranks wait, what is sent does
+  // not.
   [[nodiscard]] const NetworkCounters& counters() const { return counters_; }
   void reset_counters() { counters_ = {}; }
   // Whether bytes are on their way into or out of memory of callers.

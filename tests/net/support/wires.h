@@ -13,6 +13,9 @@
 
 namespace sinew::comm::testing {
 
+// A deadline that only a fault can reach, on a machine that runs much else besides.
+inline constexpr double kPatienceS = 100;
+
 // Names of the wires that work here; those that do not are printed with the reason.
 [[nodiscard]] std::vector<std::string> wires_here();
 
