@@ -22,6 +22,7 @@
 #include <string>
 #include <string_view>
 
+#include "model/data.h"
 #include "model/optimizer.h"
 #include "model/parallel.h"
 #include "model/stage.h"
@@ -37,6 +38,7 @@ struct TrainingState {
   std::uint64_t seed = 0;
   Config config;
   std::string dtype;
+  DataOrder data;                                     // what `sequences` counts in
   std::map<std::string, std::uint64_t> fingerprints;  // tensor.h, by name in the files
   friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };
@@ -91,6 +93,9 @@ void load_weights(const std::string& path, Stage<T>& stage, Optimizer<T>& optimi
 // `step` of `directory` and the newest.
 void publish_checkpoint(const std::string& directory, const std::string& partial,
                         std::int64_t step);
+// Removes what a killed run left in a directory that nothing else writes to: checkpoints that were
+// never finished, and texts without their names. Only files of the names that are written here.
+void remove_unfinished(const std::string& directory);
 // DIR/step-00000100
 [[nodiscard]] std::string step_path(const std::string& directory, std::int64_t step);
 

@@ -30,6 +30,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kPartial = ".partial";
 
 // The step of a name "step-00000100"; nothing else is a checkpoint's name.
 std::optional<std::int64_t> step_of(std::string_view name) {
@@ -73,19 +74,44 @@ void exchange(const std::string& partial, const std::string& target) {
         fmt::format("checkpoint '{}' cannot be replaced: {}", target, std::strerror(errno)));
 }
 
+std::uint64_t number_of(const json& document, const char* key, const std::string& where) {
+  if (!document.contains(key) || !document[key].is_number_unsigned())
+    throw UsageError(damaged(where, fmt::format("'{}' is missing or not a whole number", key)));
+  return document[key].get<std::uint64_t>();
+}
+
+std::int64_t count_of(const json& document, const char* key, const std::string& where) {
+  const std::uint64_t value = number_of(document, key, where);
+  if (value > static_cast<std::uint64_t>(INT64_MAX))
+    throw UsageError(damaged(where, fmt::format("'{}' is out of range", key)));
+  return static_cast<std::int64_t>(value);
+}
+
+std::uint64_t parse_fingerprint(const json& value, const std::string& where) {
+  const std::string text = value.is_string() ? value.get<std::string>() : "";
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
+  if (text.size() != 16 || error != std::errc() || end != text.data() + text.size())
+    throw UsageError(damaged(where, "a fingerprint is not 16 hexadecimal digits"));
+  return number;
+}
+
 std::map<std::string, std::uint64_t> parse_fingerprints(const json& document,
                                                         const std::string& where) {
   std::map<std::string, std::uint64_t> fingerprints;
   if (!document.is_object()) throw UsageError(damaged(where, "fingerprints are no object"));
-  for (const auto& [name, value] : document.items()) {
-    const std::string text = value.is_string() ? value.get<std::string>() : "";
-    std::uint64_t number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
-    if (text.size() != 16 || error != std::errc() || end != text.data() + text.size())
-      throw UsageError(damaged(where, "a fingerprint is not 16 hexadecimal digits"));
-    fingerprints[name] = number;
-  }
+  for (const auto& [name, value] : document.items())
+    fingerprints[name] = parse_fingerprint(value, where);
   return fingerprints;
+}
+
+DataOrder parse_order(const json& document, const std::string& where) {
+  if (!document.is_object() || !document.contains("fingerprint"))
+    throw UsageError(damaged(where, "'data' is no object with a fingerprint"));
+  return {.time = count_of(document, "seq", where),
+          .training_windows = count_of(document, "training_windows", where),
+          .tokens = count_of(document, "tokens", where),
+          .fingerprint = parse_fingerprint(document["fingerprint"], where)};
 }
 
 // Of everything else in the document.
@@ -116,6 +142,24 @@ void publish_checkpoint(const std::string& directory, const std::string& partial
   write_text(latest + ".partial", fs::path(target).filename().string() + "\n");
   fs::rename(latest + ".partial", latest);
   flush_directory(directory);
+}
+
+void remove_unfinished(const std::string& directory) {
+  std::error_code ignored;
+  std::vector<fs::path> unfinished;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.ends_with(kPartial) || entry.is_symlink(ignored)) continue;
+    const std::string whole = name.substr(0, name.size() - kPartial.size());
+    if (whole == "latest" || whole == "metrics.jsonl" || whole == "summary.json" ||
+        (step_of(whole) && entry.is_directory(ignored)))
+      unfinished.push_back(entry.path());
+  }
+  for (const fs::path& path : unfinished) {
+    for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"})
+      if (fs::is_directory(path, ignored)) fs::remove(path / name, ignored);
+    fs::remove(path, ignored);  // a folder that holds anything else stays
+  }
 }
 
 CheckpointPaths find_checkpoint(const std::string& directory) {
@@ -156,6 +200,12 @@ std::string print_state(const TrainingState& state) {
       {"dtype", state.dtype},         {"model", json::parse(to_json(state.config))},
       {"fingerprints", fingerprints},
   };
+  if (state.data.training_windows > 0) {
+    document["data"] = {{"seq", state.data.time},
+                        {"training_windows", state.data.training_windows},
+                        {"tokens", state.data.tokens},
+                        {"fingerprint", fmt::format("{:016x}", state.data.fingerprint)}};
+  }
   document["checksum"] = checksum_of(document);
   return document.dump(2) + "\n";
 }
@@ -164,17 +214,8 @@ TrainingState parse_state(std::string_view json_text, const std::string& where) 
   const json document = json::parse(json_text, nullptr, false);
   if (document.is_discarded() || !document.is_object())
     throw UsageError(damaged(where, "no JSON object"));
-  const auto number = [&](const char* key) {
-    if (!document.contains(key) || !document[key].is_number_unsigned())
-      throw UsageError(damaged(where, fmt::format("'{}' is missing or not a whole number", key)));
-    return document[key].get<std::uint64_t>();
-  };
-  const auto count = [&](const char* key) {
-    const std::uint64_t value = number(key);
-    if (value > static_cast<std::uint64_t>(INT64_MAX))
-      throw UsageError(damaged(where, fmt::format("'{}' is out of range", key)));
-    return static_cast<std::int64_t>(value);
-  };
+  const auto number = [&](const char* key) { return number_of(document, key, where); };
+  const auto count = [&](const char* key) { return count_of(document, key, where); };
   for (const char* key : {"model", "dtype", "fingerprints"}) {
     if (!document.contains(key)) throw UsageError(damaged(where, fmt::format("no '{}'", key)));
   }
@@ -187,6 +228,7 @@ TrainingState parse_state(std::string_view json_text, const std::string& where) 
   state.dtype = document["dtype"].get<std::string>();
   state.config =
       parse_config(document["model"].dump(-1, ' ', false, json::error_handler_t::replace), where);
+  if (document.contains("data")) state.data = parse_order(document["data"], where);
   state.fingerprints = parse_fingerprints(document["fingerprints"], where);
   return state;
 }

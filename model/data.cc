@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <vector>
 
+#include "model/agree.h"
+#include "model/tensor.h"
 #include "sched/base/check.h"
 #include "sched/base/error.h"
 #include "sched/base/partition.h"
@@ -25,21 +28,31 @@ std::string index_path(const std::string& path) {
   return path.substr(0, stem) + ".idx";
 }
 
-TokenRun read_file(const std::string& path, std::span<const std::byte> bytes,
+// A file's format and what reads it.
+struct Reader {
+  TokenFormat format = TokenFormat::kAuto;
+  std::optional<Bpe> bpe;
+  [[nodiscard]] const Bpe* tokenizer() const { return bpe.has_value() ? &*bpe : nullptr; }
+};
+
+Reader find_reader(const std::string& path, std::span<const std::byte> bytes,
                    const DataReading& reading) {
-  TokenFormat format = parse_token_format(reading.format);
+  Reader reader{parse_token_format(reading.format), std::nullopt};
   if (bytes.empty()) throw UsageError(fmt::format("data '{}' is empty", path));
-  if (format == TokenFormat::kAuto)
-    format = find_token_format(path, bytes, std::filesystem::exists(index_path(path)));
-  const bool is_text = format == TokenFormat::kText || format == TokenFormat::kJsonl;
+  if (reader.format == TokenFormat::kAuto)
+    reader.format = find_token_format(path, bytes, std::filesystem::exists(index_path(path)));
+  const bool is_text = reader.format == TokenFormat::kText || reader.format == TokenFormat::kJsonl;
   if (!is_text && !reading.tokenizer.empty()) {
     throw UsageError(
         fmt::format("data '{}' holds tokens: a tokenizer is for text and jsonl only", path));
   }
-  std::optional<Bpe> bpe;
-  if (!reading.tokenizer.empty()) bpe = Bpe::load(reading.tokenizer);
-  const Bpe* tokenizer = bpe.has_value() ? &*bpe : nullptr;
-  switch (format) {
+  if (!reading.tokenizer.empty()) reader.bpe = Bpe::load(reading.tokenizer);
+  return reader;
+}
+
+TokenRun read_with(const Reader& reader, std::span<const std::byte> bytes,
+                   const std::string& path) {
+  switch (reader.format) {
     case TokenFormat::kLlmc:
       return read_llmc(bytes, path);
     case TokenFormat::kNanogpt:
@@ -49,18 +62,118 @@ TokenRun read_file(const std::string& path, std::span<const std::byte> bytes,
       return read_megatron(index.bytes(), bytes, path);
     }
     case TokenFormat::kJsonl:
-      return read_jsonl(bytes, tokenizer, path);
+      return read_jsonl(bytes, reader.tokenizer(), path);
     case TokenFormat::kAuto:
     case TokenFormat::kText:
-      return read_text(bytes, tokenizer);
+      return read_text(bytes, reader.tokenizer());
   }
   __builtin_unreachable();
+}
+
+// Every rank converts its part; all of them map the whole.
+TokenRun convert_together(comm::Communicator& host, const Reader& reader,
+                          std::span<const std::byte> bytes, const std::string& path) {
+  struct Made {
+    std::int64_t count = 0;
+    std::int64_t largest = 0;
+  };
+  std::vector<std::int32_t> tokens;
+  agree(host, [&] {
+    const auto part = part_of(reader.format, bytes, host.rank(), host.world());
+    const auto before = bytes.first(static_cast<std::size_t>(part.data() - bytes.data()));
+    tokens = convert(reader.format, part, reader.tokenizer(), path,
+                     std::count(before.begin(), before.end(), std::byte{'\n'}));
+  });
+  Made mine{static_cast<std::int64_t>(tokens.size()), 0};
+  if (!tokens.empty()) mine.largest = *std::max_element(tokens.begin(), tokens.end());
+  std::vector<Made> all(static_cast<std::size_t>(host.world()));
+  host.all_gather(&mine, all.data(), sizeof mine, DType::kU8);
+  TokenRun run;
+  std::int64_t begin = 0;
+  std::int64_t largest = 0;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (static_cast<int>(rank) < host.rank()) begin += all[rank].count;
+    run.count += all[rank].count;
+    largest = std::max(largest, all[rank].largest);
+  }
+  require_tokens(reader.format, run.count, path);
+  run.width = width_for(static_cast<std::int32_t>(largest));
+  run.shared = HostMemory(host, run.count * run.width);
+  if (!tokens.empty()) write_tokens(tokens, run.width, run.shared.data() + begin * run.width);
+  host.barrier();  // all parts are there
+  run.tokens = run.shared.data();
+  run.format = converted_format(reader.format, reader.tokenizer());
+  return run;
+}
+
+TokenRun read_together(comm::Communicator& world, const MappedFile& file, const std::string& path,
+                       const DataReading& reading) {
+  Reader reader;
+  TokenRun run;
+  std::int32_t converts[2] = {0, 0};  // whether any rank does, whether any does not
+  agree(world, [&] {
+    reader = find_reader(path, file.bytes(), reading);
+    if (!is_converted(reader.format, reader.tokenizer()))
+      run = read_with(reader, file.bytes(), path);
+    converts[is_converted(reader.format, reader.tokenizer()) ? 0 : 1] = 1;
+  });
+  world.all_reduce(converts, converts, 2, DType::kI32, ReduceOp::kMax);
+  if (converts[0] == 0) return run;
+  if (converts[1] != 0)
+    throw UsageError(fmt::format("data '{}' is not the same file on all ranks", path));
+  // A communicator that an exception passes fails its peers: the host's is gone before one does.
+  std::exception_ptr wrong;
+  {
+    const auto host = ranks_of_host(world);
+    try {
+      run = convert_together(*host, reader, file.bytes(), path);
+    } catch (const comm::Error&) {
+      throw;
+    } catch (const Error&) {
+      wrong = std::current_exception();
+    }
+  }
+  agree(world, [&] {
+    if (wrong != nullptr) std::rethrow_exception(wrong);
+  });
+  return run;
+}
+
+MappedFile map_together(comm::Communicator& world, const std::string& path) {
+  MappedFile file;
+  agree(world, [&] { file = MappedFile(path); });
+  return file;
 }
 
 }  // namespace
 
 Tokens::Tokens(const std::string& path, const DataReading& reading)
-    : file_(path), where_(path), run_(read_file(path, file_.bytes(), reading)) {}
+    : file_(path),
+      where_(path),
+      run_(read_with(find_reader(path, file_.bytes(), reading), file_.bytes(), path)) {}
+
+Tokens::Tokens(comm::Communicator& world, const std::string& path, const DataReading& reading)
+    : file_(map_together(world, path)),
+      where_(path),
+      run_(read_together(world, file_, path, reading)) {}
+
+std::uint64_t Tokens::fingerprint() const {
+  constexpr std::int64_t kPieces = 64;
+  constexpr std::int64_t kPiece = 512;
+  std::vector<std::int32_t> piece(static_cast<std::size_t>(std::min(kPiece, size())));
+  const auto count = static_cast<std::int64_t>(piece.size());
+  std::uint64_t sum = model::fingerprint(&run_.count, sizeof run_.count, 0, 1);
+  for (std::int64_t i = 0; i < kPieces; ++i) {
+    const std::int64_t begin = (size() - count) / (kPieces - 1) * i;
+    copy(begin, count, token_limit(), piece.data());
+    sum += model::fingerprint(piece.data(), sizeof piece[0], begin, count);
+  }
+  return sum;
+}
+
+DataOrder Dataset::order() const {
+  return {time_, training_windows_, tokens_.size(), tokens_.fingerprint()};
+}
 
 std::int64_t Tokens::token_limit() const {
   return run_.width == 1 ? 256 : run_.width == 2 ? 65536 : std::int64_t{1} << 31;

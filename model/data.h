@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 
+#include "comm/communicator.h"
 #include "model/mapped_file.h"
 #include "model/token_formats.h"
 
@@ -26,6 +27,11 @@ class Tokens {
  public:
   // Throws UsageError in plain words: missing, empty, truncated, of another format.
   explicit Tokens(const std::string& path, const DataReading& reading = {});
+  // The same on every rank of `world`, collective. What a file must be converted to is made once on
+  // each machine: every rank converts its part into memory that all of them map. Formats whose
+  // tokens are in the file are mapped and share the system's copy anyway. Throws on every rank what
+  // is wrong on any.
+  Tokens(comm::Communicator& world, const std::string& path, const DataReading& reading);
 
   [[nodiscard]] std::int64_t size() const { return run_.count; }
   // In words.
@@ -35,6 +41,9 @@ class Tokens {
   // Throws UsageError naming the first token that is not below `vocabulary`. Reads the whole file
   // unless its width rules that out.
   void check(std::int64_t vocabulary) const;
+  // Of the tokens' number and of some thousands of them, spread over the file: other data has
+  // another one, unless it differs in none of these. Does not depend on the file's format.
+  [[nodiscard]] std::uint64_t fingerprint() const;
   // target[i] = token begin + i, for begin + count <= size(). Throws Error naming the position when
   // a token is not below `vocabulary`.
   void copy(std::int64_t begin, std::int64_t count, std::int64_t vocabulary,
@@ -44,6 +53,15 @@ class Tokens {
   MappedFile file_;
   std::string where_;
   TokenRun run_;
+};
+
+// What the order of a run's sequences depends on besides the seed.
+struct DataOrder {
+  std::int64_t time = 0;              // tokens of a sequence
+  std::int64_t training_windows = 0;  // 0: no data
+  std::int64_t tokens = 0;
+  std::uint64_t fingerprint = 0;  // of the tokens
+  friend bool operator==(const DataOrder&, const DataOrder&) = default;
 };
 
 // A bijection of [0, size) chosen by (seed, epoch): four rounds of a Feistel network over the next
@@ -58,6 +76,7 @@ class Dataset {
   Dataset(const Tokens& tokens, std::int64_t time, std::int64_t vocabulary, std::uint64_t seed,
           double validation_fraction);
 
+  [[nodiscard]] DataOrder order() const;
   [[nodiscard]] std::int64_t training_windows() const { return training_windows_; }
   [[nodiscard]] std::int64_t validation_windows() const { return validation_windows_; }
 

@@ -48,7 +48,7 @@ void write_safetensors(std::ostream& out, const Config& config, DType dtype,
 
 }  // namespace
 
-void export_weights(const CheckpointPaths& paths, const std::string& path, DType dtype) {
+void check_export(const std::string& path, DType dtype) {
   const bool llmc = path.ends_with(".bin");
   if (!llmc && !path.ends_with(".safetensors"))
     throw UsageError(
@@ -57,7 +57,36 @@ void export_weights(const CheckpointPaths& paths, const std::string& path, DType
   if (dtype != DType::kF32 && dtype != DType::kBf16 && (llmc || dtype != DType::kF64))
     throw UsageError(fmt::format("dtype '{}'; legal values: f32, bf16{}", sinew::name_of(dtype),
                                  llmc ? "" : ", f64"));
+}
+
+namespace {
+
+void check_target(const CheckpointPaths& paths, const std::string& path, const Config& config,
+                  DType dtype) {
+  std::error_code ignored;
+  for (const std::string& own : {paths.model, paths.optimizer, paths.state}) {
+    if (fs::equivalent(own, path, ignored))
+      throw UsageError(fmt::format(
+          "export to {}: it is the checkpoint's own file; legal: any other name", quoted(path)));
+  }
+  std::int64_t needed = 0;
+  for (const Parameter& p : whole_parameters(config))
+    needed += p.slice.logical_count() * static_cast<std::int64_t>(size_of(dtype));
+  const fs::path folder = fs::path(path).parent_path();
+  const fs::space_info space = fs::space(folder.empty() ? fs::path(".") : folder, ignored);
+  if (!ignored && space.available < static_cast<std::uintmax_t>(needed)) {
+    throw Error(fmt::format("file {} cannot be written: it needs {} bytes, the disk has {}",
+                            quoted(path), needed, space.available));
+  }
+}
+
+}  // namespace
+
+void export_weights(const CheckpointPaths& paths, const std::string& path, DType dtype) {
+  check_export(path, dtype);
+  const bool llmc = path.ends_with(".bin");
   const TrainingState state = read_state(paths);
+  check_target(paths, path, state.config, dtype);
   const SafetensorsFile source(paths.model);
   if (llmc) check_llmc_model(state.config);
   check_weights(source, paths, state);

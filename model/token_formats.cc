@@ -33,12 +33,13 @@ std::int32_t magic_of(std::span<const std::byte> bytes) {
   return magic;
 }
 
-TokenRun own(std::vector<std::int32_t> tokens, std::string_view format) {
+TokenRun own(const std::vector<std::int32_t>& tokens, std::string_view format) {
   TokenRun run;
-  run.owned = std::move(tokens);
-  run.tokens = reinterpret_cast<const std::byte*>(run.owned.data());
-  run.count = static_cast<std::int64_t>(run.owned.size());
-  run.width = sizeof(std::int32_t);
+  run.width = width_for(tokens.empty() ? 0 : *std::max_element(tokens.begin(), tokens.end()));
+  run.owned.resize(tokens.size() * static_cast<std::size_t>(run.width));
+  write_tokens(tokens, run.width, run.owned.data());
+  run.tokens = run.owned.data();
+  run.count = static_cast<std::int64_t>(tokens.size());
   run.format = format;
   return run;
 }
@@ -117,24 +118,40 @@ TokenRun read_nanogpt(std::span<const std::byte> bytes, const std::string& where
   return run;
 }
 
-TokenRun read_text(std::span<const std::byte> bytes, const Bpe* bpe) {
-  if (bpe != nullptr) {
-    std::vector<std::int32_t> tokens;
-    bpe->encode(text_of(bytes), tokens);
-    return own(std::move(tokens), "text, byte pairs");
-  }
-  TokenRun run;
-  run.tokens = bytes.data();
-  run.count = static_cast<std::int64_t>(bytes.size());
-  run.width = 1;
-  run.format = "bytes";
-  return run;
+bool is_converted(TokenFormat format, const Bpe* bpe) {
+  return format == TokenFormat::kJsonl || bpe != nullptr;
 }
 
-TokenRun read_jsonl(std::span<const std::byte> bytes, const Bpe* bpe, const std::string& where) {
-  std::vector<std::int32_t> tokens;
+namespace {
+
+bool is_blank(std::byte byte) {
+  const char c = static_cast<char>(byte);
+  return c == ' ' || c == '\n';
+}
+
+// Whether a file may be cut before byte `at`: JSON behind a line's end; text before a blank that
+// follows a visible character of one byte, since no token of a tokenizer holds both.
+bool may_cut(TokenFormat format, std::span<const std::byte> bytes, std::size_t at) {
+  const std::byte before = bytes[at - 1];
+  if (format == TokenFormat::kJsonl) return before == std::byte{'\n'};
+  const bool visible = before > std::byte{' '} && before < std::byte{0x7F};
+  return visible && is_blank(bytes[at]);
+}
+
+// The first place at or behind part/parts of the file where it may be cut.
+std::size_t cut_of(TokenFormat format, std::span<const std::byte> bytes, int part, int parts) {
+  if (part == 0) return 0;
+  std::size_t at = bytes.size() / static_cast<std::size_t>(parts) * static_cast<std::size_t>(part);
+  at = part == parts ? bytes.size() : std::max<std::size_t>(at, 1);
+  while (at < bytes.size() && !may_cut(format, bytes, at)) ++at;
+  return at;
+}
+
+void convert_jsonl(std::span<const std::byte> bytes, const Bpe* bpe, const std::string& where,
+                   std::int64_t line_number, std::vector<std::int32_t>& tokens) {
   std::string_view rest = text_of(bytes);
-  for (std::int64_t line_number = 1; !rest.empty(); ++line_number) {
+  while (!rest.empty()) {
+    ++line_number;
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
@@ -152,8 +169,64 @@ TokenRun read_jsonl(std::span<const std::byte> bytes, const Bpe* bpe, const std:
       tokens.push_back(bpe->end_of_text());
     }
   }
-  if (tokens.empty()) throw UsageError(fmt::format("data '{}' holds no document", where));
-  return own(std::move(tokens), bpe != nullptr ? "JSONL, byte pairs" : "JSONL, bytes");
+}
+
+}  // namespace
+
+std::span<const std::byte> part_of(TokenFormat format, std::span<const std::byte> bytes, int part,
+                                   int parts) {
+  const std::size_t begin = cut_of(format, bytes, part, parts);
+  return bytes.subspan(begin, cut_of(format, bytes, part + 1, parts) - begin);
+}
+
+std::vector<std::int32_t> convert(TokenFormat format, std::span<const std::byte> part,
+                                  const Bpe* bpe, const std::string& where,
+                                  std::int64_t lines_before) {
+  std::vector<std::int32_t> tokens;
+  if (format == TokenFormat::kJsonl) {
+    convert_jsonl(part, bpe, where, lines_before, tokens);
+  } else {
+    encode(text_of(part), bpe, tokens);
+  }
+  return tokens;
+}
+
+int width_for(std::int32_t largest) { return largest < 1 << 8 ? 1 : largest < 1 << 16 ? 2 : 4; }
+
+void write_tokens(std::span<const std::int32_t> tokens, int width, std::byte* target) {
+  for (const std::int32_t token : tokens) {
+    std::memcpy(target, &token, static_cast<std::size_t>(width));
+    target += width;
+  }
+}
+
+std::string_view converted_format(TokenFormat format, const Bpe* bpe) {
+  if (format != TokenFormat::kJsonl) return "text, byte pairs";
+  return bpe != nullptr ? "JSONL, byte pairs" : "JSONL, bytes";
+}
+
+void require_tokens(TokenFormat format, std::int64_t count, const std::string& where) {
+  if (format == TokenFormat::kJsonl && count == 0)
+    throw UsageError(fmt::format("data '{}' holds no document", where));
+}
+
+TokenRun read_text(std::span<const std::byte> bytes, const Bpe* bpe) {
+  if (bpe != nullptr) {
+    return own(convert(TokenFormat::kText, bytes, bpe, ""),
+               converted_format(TokenFormat::kText, bpe));
+  }
+  TokenRun run;
+  run.tokens = bytes.data();
+  run.count = static_cast<std::int64_t>(bytes.size());
+  run.width = 1;
+  run.format = "bytes";
+  return run;
+}
+
+TokenRun read_jsonl(std::span<const std::byte> bytes, const Bpe* bpe, const std::string& where) {
+  const std::vector<std::int32_t> tokens = convert(TokenFormat::kJsonl, bytes, bpe, where);
+  require_tokens(TokenFormat::kJsonl, static_cast<std::int64_t>(tokens.size()), where);
+  return own(tokens, converted_format(TokenFormat::kJsonl, bpe));
 }
 
 namespace {
@@ -283,7 +356,7 @@ TokenRun read_megatron(std::span<const std::byte> index_bytes, std::span<const s
       tokens.push_back(
           token_at(bytes.data() + index.begin(i) + j * index.width(), index.type(), where));
   }
-  return own(std::move(tokens), "Megatron");
+  return own(tokens, "Megatron");
 }
 
 }  // namespace sinew::model

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "model/bpe.h"
+#include "model/host_memory.h"
 
 namespace sinew::model {
 
@@ -36,7 +37,8 @@ enum class TokenFormat : std::uint8_t { kAuto, kText, kJsonl, kLlmc, kNanogpt, k
 [[nodiscard]] TokenFormat find_token_format(std::string_view path, std::span<const std::byte> bytes,
                                             bool has_index);
 
-// Little-endian tokens of `width` bytes, in the file or, when converted, in `owned`.
+// Little-endian tokens of `width` bytes, the fewest that hold them all: in the file or, when
+// converted, in `owned` or in memory that the ranks of a host share.
 // Moves, never copies: `tokens` may point into `owned`.
 struct TokenRun {
   TokenRun() = default;
@@ -47,8 +49,30 @@ struct TokenRun {
   std::int64_t count = 0;
   int width = 1;  // 1, 2 or 4
   std::string_view format;
-  std::vector<std::int32_t> owned;
+  std::vector<std::byte> owned;
+  HostMemory shared;
 };
+
+// Whether the format's tokens are not in the file but made from it: by a tokenizer (null where
+// bytes are tokens), or out of JSON.
+[[nodiscard]] bool is_converted(TokenFormat format, const Bpe* bpe);
+// Part `part` of `parts` of a file that is converted: together they are the file, and their tokens
+// one after the other are the file's.
+[[nodiscard]] std::span<const std::byte> part_of(TokenFormat format,
+                                                 std::span<const std::byte> bytes, int part,
+                                                 int parts);
+// The tokens of a part that begins behind `lines_before` lines of the file.
+[[nodiscard]] std::vector<std::int32_t> convert(TokenFormat format, std::span<const std::byte> part,
+                                                const Bpe* bpe, const std::string& where,
+                                                std::int64_t lines_before = 0);
+// Bytes that a token of at most `largest` takes.
+[[nodiscard]] int width_for(std::int32_t largest);
+// target: [tokens, width].
+void write_tokens(std::span<const std::int32_t> tokens, int width, std::byte* target);
+// Of a converted file, for people.
+[[nodiscard]] std::string_view converted_format(TokenFormat format, const Bpe* bpe);
+// Throws UsageError when a converted file has no tokens.
+void require_tokens(TokenFormat format, std::int64_t count, const std::string& where);
 
 // Throw UsageError. `bytes` must outlive the result.
 [[nodiscard]] TokenRun read_llmc(std::span<const std::byte> bytes, const std::string& where);

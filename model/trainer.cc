@@ -53,6 +53,29 @@ StageParts stage_parts(const TrainPlan& plan, int pipeline_rank) {
   return parts;
 }
 
+// A resumed run sees the sequences that the run before it would have seen next.
+void require_same_order(const std::string& directory, const CheckpointPaths& paths,
+                        const DataOrder& saved, const DataOrder& found) {
+  if (saved.training_windows == 0 || saved == found) return;
+  const std::string anew =
+      fmt::format("or --init {} for a new run that begins with its weights", paths.model);
+  if (saved.tokens != found.tokens || saved.fingerprint != found.fingerprint) {
+    throw UsageError(fmt::format(
+        "checkpoint '{}' was trained on other data ({} tokens, here are {}); legal: its data, {}",
+        directory, saved.tokens, found.tokens, anew));
+  }
+  if (saved.time != found.time) {
+    throw UsageError(fmt::format(
+        "--seq {}: checkpoint '{}' was trained on sequences of {} tokens, which the order of its "
+        "data depends on; legal: --seq {}, {}",
+        found.time, directory, saved.time, saved.time, anew));
+  }
+  throw UsageError(fmt::format(
+      "--validation-fraction leaves {} sequences for training: checkpoint '{}' had {}, which the "
+      "order of its data depends on; legal: the fraction it had, {}",
+      found.training_windows, directory, saved.training_windows, anew));
+}
+
 template <typename T>
 class TrainerOf final : public Trainer {
  public:
@@ -88,7 +111,7 @@ class TrainerOf final : public Trainer {
       CHECK(refuse_on_device(plan_).empty());
       parallel_.open_doors(device.open_door);
     }
-    if (!o.data.empty()) agree(world, [&] { open_data(); });
+    if (!o.data.empty()) open_data();
     if (!o.resume.empty()) {
       resume(o.resume);
     } else if (!o.init.empty()) {
@@ -131,6 +154,7 @@ class TrainerOf final : public Trainer {
     state.seed = plan_.options.seed;
     state.config = plan_.config;
     state.dtype = plan_.options.dtype;
+    if (dataset_ != nullptr) state.data = dataset_->order();
     if (plan_.options.async_save) {
       writer_.start(directory, state);
     } else {
@@ -242,10 +266,14 @@ class TrainerOf final : public Trainer {
 template <typename T>
 void TrainerOf<T>::open_data() {
   const TrainOptions& o = plan_.options;
-  if (tokens_ == nullptr)
-    tokens_ = std::make_unique<Tokens>(o.data, DataReading{o.data_format, o.tokenizer});
-  dataset_ = std::make_unique<Dataset>(*tokens_, o.seq, plan_.config.vocabulary, o.seed,
-                                       o.validation_fraction);
+  if (tokens_ == nullptr) {
+    tokens_ = std::make_unique<Tokens>(parallel_.world(), o.data,
+                                       DataReading{o.data_format, o.tokenizer});
+  }
+  agree(parallel_.world(), [&] {
+    dataset_ = std::make_unique<Dataset>(*tokens_, o.seq, plan_.config.vocabulary, o.seed,
+                                         o.validation_fraction);
+  });
 }
 
 template <typename T>
@@ -368,6 +396,7 @@ void TrainerOf<T>::resume(const std::string& directory) {
       throw UsageError(fmt::format("checkpoint '{}' was made with seed {}, not {}", directory,
                                    state.seed, plan_.options.seed));
     }
+    if (dataset_ != nullptr) require_same_order(directory, paths, state.data, dataset_->order());
   });
   load_checkpoint(paths, state, stage_, optimizer_, parallel_);
   optimizer_.set_steps_taken(state.optimizer_steps);
@@ -443,6 +472,7 @@ std::unique_ptr<Trainer> Trainer::create(const TrainPlan& plan, comm::Communicat
 Summary run_training(Trainer& trainer, const TrainPlan& plan, comm::Communicator& world,
                      const std::function<void(const StepMetrics&, double)>& on_step) {
   const TrainOptions& o = plan.options;
+  if (!o.out.empty() && world.rank() == 0) remove_unfinished(o.out);
   MetricsFile metrics(o.out, world.rank() == 0, trainer.steps_done());
   while (trainer.steps_done() < o.steps) {
     const StepMetrics step = trainer.step();

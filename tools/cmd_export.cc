@@ -23,9 +23,10 @@ int run_export(const Options& options) {
   if (options.to.empty())
     throw UsageError("--to is missing: name the .safetensors or (llm.c) .bin file to write");
   const Output looked_at("--to", options.to);
+  const DType dtype = in_option("--dtype", [&] { return parse_dtype(options.dtype); });
+  model::check_export(options.to, dtype);
   const model::CheckpointPaths paths = model::find_checkpoint(options.checkpoint);
-  model::export_weights(paths, options.to,
-                        in_option("--dtype", [&] { return parse_dtype(options.dtype); }));
+  model::export_weights(paths, options.to, dtype);
   const model::TrainingState state = model::read_state(paths);
   fmt::print("{}: model {} of step {}, {}\n", options.to, state.config.name, state.step,
              options.dtype);

@@ -211,9 +211,20 @@ int run_train(const Options& options) {
       select_device(world->rank());
       device = std::make_unique<OpenDevice>(options.timeout_s);
     }
-    // What the trainer will train on, looked at by every rank before the first collective work.
+  });
+  // What the trainer will train on, looked at by every rank before the first work.
+  std::exception_ptr unreadable;
+  try {
     tokens = std::make_unique<model::Tokens>(
-        plan.options.data, model::DataReading{plan.options.data_format, plan.options.tokenizer});
+        *world, plan.options.data,
+        model::DataReading{plan.options.data_format, plan.options.tokenizer});
+  } catch (const comm::Error&) {
+    throw;
+  } catch (const Error&) {
+    unreadable = std::current_exception();
+  }
+  agree(*world, [&] {
+    if (unreadable != nullptr) std::rethrow_exception(unreadable);
     const model::Dataset dataset(*tokens, plan.options.seq, plan.config.vocabulary,
                                  plan.options.seed, plan.options.validation_fraction);
     if (first_rank) {

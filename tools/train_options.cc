@@ -55,7 +55,10 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
               "folder whose files hold moments and masters: memory that the system may write out");
   args.option("--init", o.init,
               "start from the weights of this .safetensors file, or .bin file of llm.c");
-  args.option("--resume", o.resume, "go on from the newest checkpoint in this folder");
+  args.option("--resume", o.resume,
+              "go on from the newest checkpoint in this folder: the same model, seed, data and "
+              "--seq; layout, "
+              "batch, types and rates may be others");
   args.option(
       "--recompute", o.recompute,
       "what is computed again instead of kept: none, selective or full; or one for each layer, "

@@ -277,6 +277,71 @@ TEST(Checkpoint, AnotherModelOrSeedIsRefused) {
   EXPECT_NE(refusal().find("holds model"), std::string::npos);
 }
 
+// The layout, the batch and the rates may change; what comes next in the data may not.
+TEST(Checkpoint, OtherDataOrAnotherSequenceLengthIsRefused) {
+  const ScratchDirectory directory;
+  const TrainOptions options = base_options(directory);
+  const std::string run = directory.path("run");
+  static_cast<void>(train(options, 1, 1, run));
+  const auto refusal = [&](auto&& change, int world) {
+    TrainOptions resumed = options;
+    resumed.resume = run;
+    change(resumed);
+    return test::usage_error_of([&] { static_cast<void>(train(resumed, world, 2, "")); });
+  };
+  const auto expect = [&](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_NE(message.find("or --init"), std::string::npos) << message;
+  };
+  expect(refusal([](TrainOptions& o) { o.seq = 8; }, 1), "--seq 8: checkpoint");
+  expect(refusal([](TrainOptions& o) { o.validation_fraction = 0.5; }, 1), "--validation-fraction");
+  std::string text = test::read_file(options.data);
+  const std::string longer = directory.write("longer.txt", text + "x");
+  expect(refusal([&](TrainOptions& o) { o.data = longer; }, 2), "trained on other data");
+  text[3] ^= 1;
+  const std::string changed = directory.write("changed.txt", text);
+  expect(refusal([&](TrainOptions& o) { o.data = changed; }, 1), "trained on other data");
+  EXPECT_EQ(refusal(
+                [&](TrainOptions& o) {
+                  text[3] ^= 1;
+                  o.data = directory.write("moved.txt", text);
+                  o.batch = 8;
+                  o.lr = 1e-4;
+                  o.tp = 2;
+                },
+                2),
+            "");
+}
+
+// A killed run leaves what it had not finished; the next that writes there removes that, and
+// nothing that is somebody else's.
+TEST(Checkpoint, TheNextRunRemovesWhatAKilledOneLeftUnfinished) {
+  const ScratchDirectory directory;
+  TrainOptions options = base_options(directory);
+  options.steps = 1;
+  options.warmup = 0;
+  options.out = directory.path("run");
+  const auto put = [&](const std::string& name) {
+    fs::create_directories(fs::path(directory.path("run/" + name)).parent_path());
+    return directory.write("run/" + name, "x");
+  };
+  const std::vector<std::string> ours = {put("step-00000099.partial/model.safetensors"),
+                                         put("step-00000099.partial/state.json"),
+                                         put("latest.partial"), put("metrics.jsonl.partial")};
+  const std::vector<std::string> theirs = {put("step-00000098.partial/notes"),
+                                           put("step-x.partial/model.safetensors"),
+                                           put("notes.partial"), put("step-7/partial")};
+  test::run_ranks(2, [&](comm::Communicator& ranks) {
+    const TrainPlan plan = make_plan(options, 2);
+    const auto trainer = Trainer::create(plan, ranks);
+    static_cast<void>(run_training(*trainer, plan, ranks, [](const StepMetrics&, double) {}));
+  });
+  for (const std::string& path : ours) EXPECT_FALSE(fs::exists(path)) << path;
+  EXPECT_FALSE(fs::exists(options.out + "/step-00000099.partial"));
+  for (const std::string& path : theirs) EXPECT_TRUE(fs::exists(path)) << path;
+  EXPECT_EQ(read_state(find_checkpoint(options.out)).step, 1);
+}
+
 TEST(State, SurvivesBeingWrittenAndRead) {
   TrainingState state;
   state.step = 7;
@@ -285,6 +350,8 @@ TEST(State, SurvivesBeingWrittenAndRead) {
   state.seed = ~std::uint64_t{0};
   state.config = load_config("byte-tiny");
   state.dtype = "f32";
+  EXPECT_EQ(parse_state(print_state(state), "here"), state);
+  state.data = {32, 17, std::int64_t{1} << 41, ~std::uint64_t{0} - 1};
   state.fingerprints = {{"a", 0}, {"b", ~std::uint64_t{0}}};
   EXPECT_EQ(parse_state(print_state(state), "here"), state);
 }

@@ -94,6 +94,27 @@ TEST_P(Kill, ARunKilledAtAnyMomentResumesFromACompleteCheckpoint) {
   }
 }
 
+// However many kills left a checkpoint unfinished, the next run that writes there removes it.
+TEST_P(Kill, WhatKilledRunsLeftUnfinishedIsGoneAfterTheNext) {
+  const ScratchDirectory directory;
+  TrainOptions options = options_of(directory, GetParam());
+  const std::string run = directory.path("run");
+  const Philox random(18, 1);
+  for (std::uint64_t round = 0; round < 4; ++round)
+    ASSERT_TRUE(
+        run_and_kill(options, run, 1, std::chrono::microseconds(random.words(round)[0] % 3000)));
+  options.resume = options.out = run;
+  test::run_ranks(1, [&](comm::Communicator& ranks) {
+    TrainOptions one_more = options;
+    one_more.steps = read_state(find_checkpoint(run)).step + 1;
+    const TrainPlan plan = make_plan(one_more, 1);
+    const auto trainer = Trainer::create(plan, ranks);
+    static_cast<void>(run_training(*trainer, plan, ranks, [](const StepMetrics&, double) {}));
+  });
+  for (const auto& entry : std::filesystem::directory_iterator(run))
+    EXPECT_FALSE(entry.path().string().ends_with(".partial")) << entry.path();
+}
+
 INSTANTIATE_TEST_SUITE_P(Checkpoint, Kill, testing::Bool(), [](const auto& async_save) {
   return async_save.param ? "WrittenBesideTheTraining" : "WrittenBetweenSteps";
 });

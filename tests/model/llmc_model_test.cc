@@ -194,6 +194,10 @@ TEST(Export, WhatCannotBeWrittenIsSaidInOneLine) {
   EXPECT_NE(refused("x.safetensors", DType::kI32).find("f32, bf16, f64"), std::string::npos);
   EXPECT_NE(refused("x.npz", DType::kF32).find(".safetensors, .bin"), std::string::npos);
   EXPECT_THROW(export_weights(paths, directory.path("no/such/x.safetensors"), DType::kF32), Error);
+  EXPECT_NE(test::usage_error_of([&] {
+              export_weights(paths, paths.model, DType::kBf16);
+            }).find("the checkpoint's own file"),
+            std::string::npos);
   std::string damaged = test::read_file(paths.model);
   damaged[damaged.size() - 9] ^= 1;
   std::ofstream(paths.model, std::ios::binary) << damaged;

@@ -103,6 +103,8 @@ const std::vector<Bad> kBad = {
     {"export", {"--checkpoint", "--out"}},
     {"export --checkpoint /no/such/folder", {"--to", ".safetensors", ".bin"}},
     {"export --checkpoint /no/such/folder --to x.bin", {"/no/such/folder"}},
+    {"export --checkpoint /no/such/folder --to x.npz", {"x.npz", ".safetensors, .bin"}},
+    {"export --checkpoint /no/such/folder --to x.bin --dtype f64", {"'f64'", "f32, bf16"}},
     {train("--model /no/such/model.bin"), {"/no/such/model.bin"}},
 };
 
