@@ -573,6 +573,11 @@ void Engine::look_for_mismatch(const Pending& pending) {
   }
 }
 
+// Call numbers in messages are the low half of the real ones.
+std::uint64_t Engine::number_like(const Operation& operation, std::uint64_t flag) {
+  return (operation.number & ~0xffffffffULL) | number_in(flag);
+}
+
 void Engine::raise_fault() {
   if (block_->network != nullptr) compare_rows();
   Pending pending;
@@ -586,8 +591,7 @@ void Engine::raise_fault() {
     if (!operation->running || operation->execution.fault().kind == Fault::Kind::kNone) continue;
     pending = {.operation = operation.get()};
     fault = operation->execution.fault();
-    // Call numbers in messages are the low half of the real ones.
-    const std::uint64_t number = (operation->number & ~0xffffffffULL) | number_in(fault.found_flag);
+    const std::uint64_t number = number_like(*operation, fault.found_flag);
     if (fault.kind != Fault::Kind::kForeignMessage) break;
     theirs = block_->roster->call_of(fault.peer, number);
     if (theirs && number != operation->number) {

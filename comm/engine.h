@@ -186,6 +186,8 @@ class Engine {
   void tell_poison();
   // After a foreign message: lets the ranks' rows cross, so that the error can name both calls.
   void compare_rows();
+  [[nodiscard]] bool can_name_foreign_call() const;
+  [[nodiscard]] static std::uint64_t number_like(const Operation& operation, std::uint64_t flag);
   void farewell();
   // Before a caller that fails frees the memory that it lent for messages.
   void stop_landing();

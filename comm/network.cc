@@ -15,6 +15,9 @@ namespace {
 constexpr std::int64_t kTellRowNs = 50'000'000;
 // How long after a broken connection the peers' own words about it are preferred to ours.
 constexpr std::int64_t kGraceNs = 300'000'000;
+// How long a word is waited for that names what a peer called instead. A peer that waits tells
+// twenty times a second; one that does not may take long.
+constexpr std::int64_t kNameNs = 5'000'000'000;
 // A rank that leaves, or fails, waits this long at most for its peers to have heard it; after that
 // what it sent lies in their hosts anyway.
 constexpr std::int64_t kFarewellNs = 2'000'000'000;
@@ -182,10 +185,29 @@ void Engine::exchange_notices() {
 void Engine::compare_rows() {
   const std::int64_t start_ns = now_ns();
   block_->network->tell_row_now();
-  while (now_ns() - start_ns < kGraceNs && !block_->roster->poisoned()) {
+  for (;;) {
+    const std::int64_t waited_ns = now_ns() - start_ns;
+    if (waited_ns > (can_name_foreign_call() ? kGraceNs : kNameNs)) return;
+    if (block_->roster->poisoned()) return;
     exchange_notices();
     sched_yield();
   }
+}
+
+// Whether the row of the peer whose message does not fit says what that message is.
+bool Engine::can_name_foreign_call() const {
+  if (messages_->failed() != nullptr) {
+    const Fault& fault = messages_->fault();
+    return fault.kind != Fault::Kind::kForeignMessage ||
+           block_->roster->sent_call(fault.peer, fault.found_flag).has_value();
+  }
+  for (const std::unique_ptr<Operation>& operation : operations_) {
+    const Fault& fault = operation->execution.fault();
+    if (!operation->running || fault.kind != Fault::Kind::kForeignMessage) continue;
+    const std::uint64_t number = number_like(*operation, fault.found_flag);
+    if (!block_->roster->call_of(fault.peer, number).has_value()) return false;
+  }
+  return true;
 }
 
 void Engine::tell_poison() {

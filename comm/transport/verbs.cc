@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <random>
@@ -44,19 +45,8 @@ constexpr std::uint32_t kInlineBytes = 64;
 // second.
 constexpr std::uint32_t kLookAtPortEvery = 256;
 
-// Sent ahead of a block's data, in the room before its slot.
-struct Head {
-  std::uint64_t flag;
-  std::uint32_t size;
-  std::uint32_t credits;  // of the lane, that the block brings
-};
-// Sent instead of a block: where it may be read.
-struct Offer {
-  std::uint64_t source;
-  std::uint32_t key;
-  std::uint32_t unused;
-  Head head;
-};
+using Head = VerbsHead;
+using Offer = VerbsOffer;
 static_assert(sizeof(Offer) <= NetLayout::kLeadBytes);
 
 // The immediate data: a credit has a count, the rest has none and one of these kinds.
@@ -94,6 +84,8 @@ class VerbsWire final : public Wire {
     int receives_owed = 0;
     int unreported = 0;  // credits since the last one that reports
     bool broken = false;
+    std::array<VerbsRegions::Lent*, kMostReads> read{};  // what it has read last, a ring
+    std::size_t oldest_read = 0;
   };
 
   // A block that was offered, by this rank or to it.
@@ -349,11 +341,18 @@ bool VerbsWire::post_offer(const Post& post) {
   return true;
 }
 
-// The peer has read what was offered, or never will.
+// The peer has read what was offered, or never will. Its adapter may have asked twice, because an
+// answer was late, and the second request may arrive after this. It must find the memory
+// registered: else the adapter here refuses it and ends the connection. An adapter remembers no
+// more requests than may be under way, and drops older ones that come again.
 void VerbsWire::taken(int rank, int lane, int place) {
   Offered& given = offered(given_, rank, lane, place);
   CHECK(given.lent != nullptr);
-  regions_.give_back(std::exchange(given.lent, nullptr));
+  regions_.end(given.lent);
+  Peer& peer = peer_of(rank);
+  VerbsRegions::Lent*& oldest = peer.read[peer.oldest_read++ % kMostReads];
+  if (oldest != nullptr) regions_.release(oldest);
+  oldest = std::exchange(given.lent, nullptr);
   place_.sink->sent(rank, lane, place);
 }
 
@@ -380,7 +379,10 @@ bool VerbsWire::land(int rank, int lane, int place, std::byte* target, std::int6
 void VerbsWire::landed(int rank, int lane, int place) {
   Peer& peer = peer_of(rank);
   Offered& got = offered(got_, rank, lane, place);
-  if (got.lent != nullptr) regions_.give_back(std::exchange(got.lent, nullptr));
+  if (got.lent != nullptr) {
+    regions_.end(got.lent);
+    regions_.release(std::exchange(got.lent, nullptr));
+  }
   ibv_sge part{};
   ibv_send_wr request{};
   request.wr_id = immediate(Kind::kTaken, lane, place, 0);

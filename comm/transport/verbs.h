@@ -28,4 +28,19 @@ struct VerbsAddress {
 };
 static_assert(sizeof(VerbsAddress) == 40 && std::is_trivially_copyable_v<VerbsAddress>);
 
+// Sent ahead of a block's data, in the room before its slot.
+struct VerbsHead {
+  std::uint64_t flag;
+  std::uint32_t size;
+  std::uint32_t credits;  // of the lane, that the block brings
+};
+// Sent instead of a block: where it may be read.
+struct VerbsOffer {
+  std::uint64_t source;
+  std::uint32_t key;
+  std::uint32_t unused;
+  VerbsHead head;
+};
+static_assert(sizeof(VerbsOffer) == 32 && std::is_trivially_copyable_v<VerbsOffer>);
+
 }  // namespace sinew::comm

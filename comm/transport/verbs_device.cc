@@ -13,10 +13,6 @@ namespace sinew::comm {
 
 namespace {
 
-// Two large blocks keep any link busy. More of them queued before a slow one would take longer than
-// the time after which an adapter believes its packets lost: 4 MiB last 0.3 s at 100 Mbit/s.
-constexpr int kMostReads = 2;
-
 struct DeviceList {
   int count = 0;
   ibv_device** devices = verbs().get_device_list(&count);

@@ -8,10 +8,11 @@ VerbsRegions::Lent* VerbsRegions::lend(const std::byte* data, std::int64_t size_
                                        std::int64_t likely_bytes, int access) {
   CHECK_LE(size_bytes, likely_bytes);
   for (Lent& lent : lent_) {
-    if (lent.access != access || data < lent.begin ||
+    if (lent.uses == 0 || lent.access != access || data < lent.begin ||
         data + size_bytes > lent.begin + lent.size_bytes)
       continue;
     ++lent.uses;
+    ++lent.keeps;
     return &lent;
   }
   // Where all of it is too much for a limit, the part that is needed now may do.
@@ -23,15 +24,20 @@ VerbsRegions::Lent* VerbsRegions::lend(const std::byte* data, std::int64_t size_
     lent.begin = data;
     lent.size_bytes = size;
     lent.access = access;
-    lent.uses = 1;
+    lent.uses = lent.keeps = 1;
     return &lent_.emplace_back(std::move(lent));
   }
   return nullptr;
 }
 
-void VerbsRegions::give_back(Lent* lent) {
+void VerbsRegions::end(Lent* lent) {
   CHECK_GT(lent->uses, 0);
-  if (--lent->uses > 0) return;
+  --lent->uses;
+}
+
+void VerbsRegions::release(Lent* lent) {
+  CHECK_GT(lent->keeps, lent->uses);
+  if (--lent->keeps > 0) return;
   lent_.remove_if([&](const Lent& one) { return &one == lent; });
 }
 

@@ -275,50 +275,140 @@ TEST(NetFailure, ALowLimitOfLockedMemoryIsAnErrorInWordsOnEveryRank) {
 
 // What a wire says, without a communicator above it.
 struct Heard final : WireSink {
-  void arrived(int, int, int, std::uint64_t, std::int64_t) override {}
-  void offered(int, int, int, std::uint64_t, std::int64_t) override {}
+  void arrived(int, int, int, std::uint64_t, std::int64_t) override { ++arrivals; }
+  void offered(int, int, int, std::uint64_t, std::int64_t) override { ++offers; }
   void credited(int, int, int) override {}
-  void sent(int, int, int) override {}
+  void sent(int, int, int) override { ++ends; }
   void broken(int, const std::string& why) override { text = why; }
   std::string text;
+  int offers = 0;
+  int arrivals = 0;
+  int ends = 0;
+};
+
+// One of two ranks with a wire over verbs, and the memory that it uses.
+struct BareWire {
+  explicit BareWire(Bootstrap& bootstrap)
+      : layout(2),
+        slots(layout.size_bytes()),
+        staging(layout.size_bytes()),
+        peer(1 - bootstrap.rank()) {
+    const std::string transport = transport_of("verbs", bootstrap.rank());
+    const std::string device =
+        transport.find(':') == std::string::npos ? "" : transport.substr(transport.find(':') + 1);
+    for (const WireKind& kind : wire_kinds()) {
+      if (kind.name != "verbs") continue;
+      wire = kind.make({.bootstrap = &bootstrap,
+                        .reaches = {peer == 0, peer == 1},
+                        .layout = &layout,
+                        .slots = slots.data(),
+                        .staging = staging.data(),
+                        .sink = &heard,
+                        .argument = device});
+    }
+  }
+
+  // Until *count is what it should be, or the wire is broken.
+  void await(const int* count, int wanted) {
+    const auto start = steady_clock::now();
+    while (*count < wanted && heard.text.empty() && seconds_since(start) < kPatienceS)
+      wire->progress();
+  }
+
+  // Until the wire is broken; says something from time to time, as ranks that wait do.
+  std::string listen() {
+    const auto start = steady_clock::now();
+    while (heard.text.empty() && seconds_since(start) < kPatienceS) {
+      wire->progress();
+      wire->credit(peer, 0, 1);
+      usleep(1000);
+    }
+    return heard.text.empty() ? "noticed nothing" : heard.text;
+  }
+
+  NetLayout layout;
+  std::vector<std::byte> slots;
+  std::vector<std::byte> staging;
+  int peer;
+  Heard heard;
+  std::unique_ptr<Wire> wire;
 };
 
 // A rank that writes on although its peer takes nothing in.
 TEST(NetFailure, AnExhaustedQueueIsAnErrorInWordsAndEndsTheConnectionOnBothSides) {
   if (!has(wires_here(), "verbs")) GTEST_SKIP() << "no RDMA device on this machine";
-  const auto outcomes = run_processes(2, [](Bootstrap& bootstrap) -> std::string {
-    const NetLayout layout(2);
-    std::vector<std::byte> slots(layout.size_bytes());
-    std::vector<std::byte> staging(layout.size_bytes());
-    const std::string transport = transport_of("verbs", bootstrap.rank());
-    const std::string device =
-        transport.find(':') == std::string::npos ? "" : transport.substr(transport.find(':') + 1);
-    Heard heard;
-    const auto wire =
-        wire_kinds()[0].make({.bootstrap = &bootstrap,
-                              .reaches = {bootstrap.rank() != 0, bootstrap.rank() == 0},
-                              .layout = &layout,
-                              .slots = slots.data(),
-                              .staging = staging.data(),
-                              .sink = &heard,
-                              .argument = device});
+  const SharedCount ended;
+  const auto outcomes = run_processes(2, [&](Bootstrap& bootstrap) -> std::string {
+    BareWire bare(bootstrap);
     if (bootstrap.rank() == 0) {
-      for (int i = 0; i < 1 << 14 && heard.text.empty(); ++i) wire->credit(1, 0, 1);
-      wire->stop();
-    } else {
-      usleep(2'000'000);
+      for (int i = 0; i < 1 << 14 && bare.heard.text.empty(); ++i) bare.wire->credit(1, 0, 1);
+      bare.wire->stop();
+      ended.add();
+      return bare.heard.text;
     }
-    const auto start = steady_clock::now();
-    while (heard.text.empty() && seconds_since(start) < kPatienceS) {
-      wire->progress();
-      if (bootstrap.rank() == 1) wire->credit(0, 0, 1);
-      usleep(1000);
-    }
-    return heard.text.empty() ? "noticed nothing" : heard.text;
+    ended.wait_for(1);
+    return bare.listen();
   });
   EXPECT_NE(outcomes[0].text.find("requests fit into the queue"), std::string::npos)
       << outcomes[0].text;
   EXPECT_NE(outcomes[1].text.find("verbs: "), std::string::npos) << outcomes[1].text;
+}
+
+// An offer, garbled where it arrives, before the wire has looked at it.
+TEST(NetFailure, AWrongKeyOfAnOfferedBlockIsAnErrorInWordsOnBothSides) {
+  if (!has(wires_here(), "verbs")) GTEST_SKIP() << "no RDMA device on this machine";
+  const auto outcomes = run_processes(2, [](Bootstrap& bootstrap) -> std::string {
+    BareWire bare(bootstrap);
+    std::vector<std::byte> data(NetLayout::kOfferBytes);
+    const auto size = static_cast<std::int64_t>(data.size());
+    if (bootstrap.rank() == 0) {
+      if (!bare.wire->post({.peer = 1, .data = data.data(), .size = size, .exposed_bytes = size}))
+        return "the memory was not lent";
+      return bare.listen();
+    }
+    const auto start = steady_clock::now();
+    VerbsOffer offer{};
+    std::byte* at = bare.slots.data() + bare.layout.offset(0, 0, 0) - sizeof offer;
+    while (offer.key == 0 && seconds_since(start) < kPatienceS) {
+      usleep(10'000);
+      std::memcpy(&offer, at, sizeof offer);
+    }
+    offer.key ^= 0x5500;
+    std::memcpy(at, &offer, sizeof offer);
+    bare.await(&bare.heard.offers, 1);
+    if (!bare.wire->land(0, 0, 0, data.data(), size)) return "the memory was not lent";
+    return bare.listen();
+  });
+  EXPECT_NE(outcomes[0].text.find("verbs: "), std::string::npos) << outcomes[0].text;
+  EXPECT_NE(outcomes[1].text.find("refused the key"), std::string::npos) << outcomes[1].text;
+}
+
+// An adapter asks again when an answer is late; what it then asks for may be over on both sides.
+TEST(NetFailure, ABlockThatIsReadOnceMoreWhenItsSenderIsDoneWithItIsNoFailure) {
+  if (!has(wires_here(), "verbs")) GTEST_SKIP() << "no RDMA device on this machine";
+  const SharedCount done;
+  const auto outcomes = run_processes(2, [&](Bootstrap& bootstrap) -> std::string {
+    BareWire bare(bootstrap);
+    std::vector<std::byte> data(NetLayout::kOfferBytes);
+    const auto size = static_cast<std::int64_t>(data.size());
+    if (bootstrap.rank() == 0) {
+      if (!bare.wire->post({.peer = 1, .data = data.data(), .size = size, .exposed_bytes = size}))
+        return "the memory was not lent";
+      bare.await(&bare.heard.ends, 1);
+      done.add();
+      done.wait_for(2);
+      return bare.heard.text;
+    }
+    bare.await(&bare.heard.offers, 1);
+    for (const int times : {1, 2}) {
+      if (!bare.wire->land(0, 0, 0, data.data(), size)) return "the memory was not lent";
+      bare.await(&bare.heard.arrivals, times);
+      if (times == 1) done.wait_for(1);
+    }
+    done.add();
+    return bare.heard.arrivals == 2 ? bare.heard.text : "nothing arrived: " + bare.heard.text;
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.text, "");
 }
 
 // SINEW_NET_LINK is an interface that the wires of this machine run over and that may be cut.

@@ -129,6 +129,40 @@ TEST(NetLaws, LargeMessagesAreCopiedByNobodyFromPlainAndSymmetricMemoryWhoeverIs
   }
 }
 
+// Offers, what was offered and answers cross each other; the memory of each message is lent anew.
+TEST(NetLaws, LargeMessagesBothWaysAtOnceAreExact) {
+  constexpr std::int64_t kBytes = 64 << 10;
+  constexpr int kMessages = 12;
+  for (const std::string& wire : wires_here()) {
+    expect_all_silent(wire, 2, [](Communicator& c) -> std::string {
+      const auto length = static_cast<std::size_t>(kMessages * kBytes);
+      for (int round = 0; round < 6; ++round) {
+        std::vector<std::byte> source(length);
+        std::vector<std::byte> target(length);
+        const auto byte_of = [&](int rank, std::size_t i) {
+          return std::byte((i * 7 + i / kBytes * 31 + static_cast<std::size_t>(round) * 2 +
+                            static_cast<std::size_t>(rank)) %
+                           251);
+        };
+        for (std::size_t i = 0; i < length; ++i) source[i] = byte_of(c.rank(), i);
+        std::vector<Request> requests;
+        for (int i = 0; i < kMessages; ++i) {
+          requests.push_back(
+              c.start_recv(target.data() + i * kBytes, kBytes, DType::kU8, 1 - c.rank()));
+          requests.push_back(
+              c.start_send(source.data() + i * kBytes, kBytes, DType::kU8, 1 - c.rank()));
+        }
+        for (Request& request : requests) request.wait();
+        for (std::size_t i = 0; i < length; ++i) {
+          if (target[i] != byte_of(1 - c.rank(), i))
+            return "round " + std::to_string(round) + ", byte " + std::to_string(i);
+        }
+      }
+      return {};
+    });
+  }
+}
+
 TEST(NetLaws, MemoryInThePlaceOfFreedMemorySendsAndReceivesItsOwnBytes) {
   for (const std::string& wire : wires_here()) {
     expect_all_silent(wire, 2, [](Communicator& c) -> std::string {
