@@ -12,6 +12,8 @@ std::string refuse_on_device(const TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   if (o.dtype != "bf16")
     return fmt::format("dtype {} on a device; legal values: bf16, or --device cpu", o.dtype);
+  if (o.gradients == "bf16")
+    return "gradients bf16 on a device; legal values: auto (f32), or --device cpu";
   if (o.cp > 1)
     return fmt::format(
         "cp {} on a device: blocks of attention do not travel between devices yet; legal values: "

@@ -30,7 +30,8 @@ Trainer::Tensors gather(const Config& config, const Stage<T>& stage, const Optim
                             });
       };
       if (array == Array::kGradients) {
-        copy_from(stage.gradients() + owned.gradient_begin);
+        stage.units().with_gradients(
+            [&](const auto* gradients) { copy_from(gradients + owned.gradient_begin); });
       } else if (optimizer.updates_wide()) {
         copy_from(static_cast<const kernels::Wide<T>*>(optimizer.masters(owned)));
       } else {

@@ -336,9 +336,13 @@ std::string LayoutError::first_above(double bound) const {
 // order of an f32 sum ends on the other side of a tie). The roundings are independent: sqrt(n) u;
 // the largest of a tensor's thousands of elements lies four deviations out. For models of up to 4
 // layers, n = 86.
-double layout_bound(const std::string& dtype) {
+//
+// bf16 gradients round more: each of up to 4 microbatches where it leaves its rank and where it is
+// added, the sum over ranks and that over their groups, the two shares of a tied table, and partial
+// sums over tensor ranks: 12 results more.
+double layout_bound(const std::string& dtype, const std::string& gradients) {
   if (dtype == "f64") return 1e-10;
-  if (dtype == "bf16") return 4 * std::sqrt(20.0 * 4 + 6) * 0x1p-9;
+  if (dtype == "bf16") return 4 * std::sqrt(20.0 * 4 + 6 + (gradients == "bf16" ? 12 : 0)) * 0x1p-9;
   return 1000 * 0x1p-24;
 }
 

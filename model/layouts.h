@@ -85,6 +85,6 @@ struct LayoutError {
 [[nodiscard]] LayoutError compare_runs(const LayoutRun& reference, const LayoutRun& run);
 
 // What rounding may do to the largest() of a run in this type: see the comment at its definition.
-[[nodiscard]] double layout_bound(const std::string& dtype);
+[[nodiscard]] double layout_bound(const std::string& dtype, const std::string& gradients = "auto");
 
 }  // namespace sinew::model

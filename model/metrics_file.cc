@@ -91,6 +91,8 @@ void MetricsFile::write_summary(const TrainPlan& plan, const Summary& summary) {
         {"batch", o.batch},
         {"seq", o.seq}}},
       {"dtype", o.dtype},
+      {"rounding", o.rounding},
+      {"gradients", o.gradients},
       {"device", summary.device},
       {"dropout", o.dropout},
       {"loss", number(summary.loss)},

@@ -16,6 +16,8 @@ namespace {
 // Keeps the coefficient finite at norm 0; PyTorch's value.
 constexpr double kNormGuard = 1e-6;
 constexpr std::uint32_t kRoundingPurpose = 0x20D;
+// Narrow gradients that are widened at once: they stay in a core's cache.
+constexpr std::int64_t kWidened = 1 << 14;
 }  // namespace
 
 double LearningRate::at(std::int64_t step) const {
@@ -35,6 +37,10 @@ Optimizer<T>::Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOpti
       threads_(threads) {
   std::int64_t owned = 0;
   for (const Piece& piece : stage.units().owned()) owned += piece.count;
+  stage.units().with_gradients([&](const auto* gradients) {
+    if constexpr (!std::is_same_v<decltype(gradients), const W*>)
+      widened_ = memory.workspace.allocate<W>(kWidened);
+  });
   agree(parallel.world(), [&] {
     if (!options_.offload.empty()) memory.optimizer.offload_to(options_.offload);
     first_moment_ = memory.optimizer.allocate<W>(owned);
@@ -46,8 +52,9 @@ Optimizer<T>::Optimizer(Stage<T>& stage, Parallel& parallel, const OptimizerOpti
 template <typename T>
 void Optimizer<T>::reduce_gradients() {
   stage_.finish_gradients(parallel_.tie());
-  sum_partial_gradients<W>(stage_.flat(), stage_.units().owned(), parallel_, stage_.gradients(),
-                           threads_);
+  stage_.units().with_gradients([&](auto* gradients) {
+    sum_partial_gradients(stage_.flat(), stage_.units().owned(), parallel_, gradients, threads_);
+  });
 }
 
 // Calls body(parameter, piece) for the part of each parameter that this rank owns, in model order
@@ -66,12 +73,13 @@ void Optimizer<T>::for_each_piece(Body&& body) const {
 template <typename T>
 std::vector<double> Optimizer<T>::square_sums() const {
   std::vector<double> sums(names_.size(), 0.0);
-  const W* gradients = stage_.gradients();
-  for_each_piece([&](const Parameter& p, const Piece& piece) {
-    if (holds_for_all(p, parallel_.coordinates())) {
-      sums[static_cast<std::size_t>(p.index)] +=
-          kernels::sum_of_squares(gradients + piece.gradient_begin, piece.count, threads_);
-    }
+  stage_.units().with_gradients([&](const auto* gradients) {
+    for_each_piece([&](const Parameter& p, const Piece& piece) {
+      if (holds_for_all(p, parallel_.coordinates())) {
+        sums[static_cast<std::size_t>(p.index)] +=
+            kernels::sum_of_squares(gradients + piece.gradient_begin, piece.count, threads_);
+      }
+    });
   });
   const auto count = static_cast<std::int64_t>(sums.size());
   sum_over(parallel_.tensor(), sums.data(), count);
@@ -111,18 +119,37 @@ StepReport Optimizer<T>::step(double learning_rate) {
 }
 
 template <typename T>
+template <typename Body>
+void Optimizer<T>::with_wide_gradients(const Piece& piece, Body&& body) {
+  stage_.units().with_gradients([&](const auto* gradients) {
+    if constexpr (std::is_same_v<decltype(gradients), const W*>) {
+      body(gradients + piece.gradient_begin, piece);
+    } else {
+      for (std::int64_t done = 0; done < piece.count; done += kWidened) {
+        const std::int64_t begin = piece.flat_begin + done;
+        const Piece part = piece.within(begin, begin + kWidened);
+        for (std::int64_t i = 0; i < part.count; ++i)
+          widened_[i] = kernels::widen(gradients[part.gradient_begin + i]);
+        body(static_cast<const W*>(widened_), part);
+      }
+    }
+  });
+}
+
+template <typename T>
 void Optimizer<T>::update(const kernels::AdamW& adamw, const Parameter& p, const Piece& piece) {
   if (!updates_wide()) return update_stochastically(adamw, p, piece);
-  const W* gradients = stage_.gradients() + piece.gradient_begin;
-  T* weights = stage_.weights() + piece.weight_begin;
-  W* first = first_moment_ + piece.state_begin;
-  W* second = second_moment_ + piece.state_begin;
-  if constexpr (kNarrow) {
-    kernels::adamw_with_master(adamw, piece.count, gradients, masters(piece), weights, first,
-                               second, threads_);
-  } else {
-    kernels::adamw<T>(adamw, piece.count, gradients, weights, first, second, threads_);
-  }
+  with_wide_gradients(piece, [&](const W* gradients, const Piece& part) {
+    T* weights = stage_.weights() + part.weight_begin;
+    W* first = first_moment_ + part.state_begin;
+    W* second = second_moment_ + part.state_begin;
+    if constexpr (kNarrow) {
+      kernels::adamw_with_master(adamw, part.count, gradients, masters(part), weights, first,
+                                 second, threads_);
+    } else {
+      kernels::adamw<T>(adamw, part.count, gradients, weights, first, second, threads_);
+    }
+  });
 }
 
 // Run by run of the logical tensor, since elements draw by their place in it. A stream for each
@@ -137,11 +164,13 @@ void Optimizer<T>::update_stochastically(const kernels::AdamW& adamw, const Para
     for_each_run_within(p, piece.flat_begin, piece.flat_begin + piece.count,
                         [&](std::int64_t flat, std::int64_t logical, std::int64_t count) {
                           const Piece run = piece.within(flat, flat + count);
-                          kernels::adamw_stochastic(adamw, random, logical, count,
-                                                    stage_.gradients() + run.gradient_begin,
-                                                    stage_.weights() + run.weight_begin,
-                                                    first_moment_ + run.state_begin,
-                                                    second_moment_ + run.state_begin, threads_);
+                          with_wide_gradients(run, [&](const W* gradients, const Piece& part) {
+                            kernels::adamw_stochastic(
+                                adamw, random, logical + part.flat_begin - flat, part.count,
+                                gradients, stage_.weights() + part.weight_begin,
+                                first_moment_ + part.state_begin, second_moment_ + part.state_begin,
+                                threads_);
+                          });
                         });
   }
 }

@@ -102,6 +102,9 @@ class Optimizer {
   template <typename Body>
   void for_each_piece(Body&& body) const;
   void update(const kernels::AdamW& adamw, const Parameter& p, const Piece& piece);
+  // body(gradients, part of the piece), as wide as their sums; narrow ones piece by piece.
+  template <typename Body>
+  void with_wide_gradients(const Piece& piece, Body&& body);
   void update_stochastically(const kernels::AdamW& adamw, const Parameter& p, const Piece& piece);
 
   Stage<T>& stage_;
@@ -112,6 +115,7 @@ class Optimizer {
   W* first_moment_ = nullptr;
   W* second_moment_ = nullptr;
   W* masters_ = nullptr;
+  W* widened_ = nullptr;  // [kWidened], of narrow gradients
   std::int64_t steps_taken_ = 0;
 };
 

@@ -57,6 +57,8 @@ void sum_partial_gradients(const FlatLayout& flat, std::span<const Piece> owned,
 
 template void sum_partial_gradients<float>(const FlatLayout&, std::span<const Piece>, Parallel&,
                                            float*, kernels::Threads);
+template void sum_partial_gradients<bf16>(const FlatLayout&, std::span<const Piece>, Parallel&,
+                                          bf16*, kernels::Threads);
 template void sum_partial_gradients<double>(const FlatLayout&, std::span<const Piece>, Parallel&,
                                             double*, kernels::Threads);
 

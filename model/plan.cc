@@ -39,16 +39,26 @@ void check_features(const TrainOptions& o) {
           fmt::format("--rounding stochastic is of bf16 weights, not {}; legal: --dtype bf16, or "
                       "rounding nearest",
                       o.dtype));
+  require(o.gradients == "auto" || o.gradients == "bf16",
+          fmt::format("--gradients '{}'; legal values: auto, bf16", o.gradients));
+  require(o.gradients == "auto" || o.dtype == "bf16",
+          fmt::format("--gradients bf16 is of bf16 weights, not {}; legal: --dtype bf16, or "
+                      "gradients auto",
+                      o.dtype));
   require(o.dropout >= 0 && o.dropout < 1,
           fmt::format("--dropout {}; legal values: 0 to below 1", o.dropout));
   require(o.init.empty() || o.resume.empty(),
           "--init and --resume exclude each other: a checkpoint holds the weights");
 }
 
+constexpr sched::Precision kStochasticNarrow = {"bf16-sr-g16", 2, 2, 8};
+
 sched::Precision precision_of(const TrainOptions& o) {
   if (o.dtype == "f64") return sched::kAllF64;
   if (o.dtype == "f32") return sched::kAllF32;
-  return o.rounding == "stochastic" ? sched::kBf16Stochastic : sched::kBf16MainGradients;
+  const bool stochastic = o.rounding == "stochastic";
+  if (o.gradients == "bf16") return stochastic ? kStochasticNarrow : sched::kBf16;
+  return stochastic ? sched::kBf16Stochastic : sched::kBf16MainGradients;
 }
 
 void check_counts(const TrainOptions& o) {

@@ -99,6 +99,28 @@ class Rows {
   std::vector<Compared> rows_;
 };
 
+// Where gradients are cut, or narrow, two buffers of the largest unit for those of a microbatch;
+// where weights are cut, two more for them. Where both ends are here the head's share of the tied
+// table is kept beside the embedding's.
+std::int64_t working_bytes(const sched::RunShape& run, const FlatLayout& flat) {
+  std::int64_t largest = 0;
+  std::int64_t table = 0;
+  bool has_norm = false;
+  for (const Unit& unit : flat.units) {
+    const Parameter& first = flat.parameters[unit.first];
+    largest = std::max(largest, unit.count);
+    if (first.layout.tied && !first.second_copy) table = unit.count;
+    has_norm = has_norm || first.final_norm;
+  }
+  sched::Precision sums = run.precision;  // the buffers hold sums
+  sums.gradient = run.precision.statistic();
+  const bool cuts = run.zero >= sched::Zero::kGradients && run.shards() > 1;
+  const bool narrow = run.precision.gradient < sums.gradient;
+  const sched::Zero as = cuts ? run.zero : narrow ? sched::Zero::kGradients : sched::Zero::kNone;
+  const std::int64_t share = has_norm ? table / (cuts ? run.shards() : 1) : 0;
+  return sched::gathered_bytes(as, largest, 1, sums) + share * run.precision.gradient;
+}
+
 template <typename T>
 void add_memory(const TrainPlan& plan, const Stage<T>& stage, const sched::PerAxis& at,
                 const Memory& memory, Rows& rows) {
@@ -111,22 +133,9 @@ void add_memory(const TrainPlan& plan, const Stage<T>& stage, const sched::PerAx
   rows.add(memory.optimizer.offloads() ? "optimizer state, in files" : "optimizer state", "bytes",
            bytes.optimizer, memory.optimizer.size_bytes());
 
-  if (run.zero >= sched::Zero::kGradients && run.shards() > 1) {
-    std::int64_t largest = 0;
-    std::int64_t table = 0;
-    bool has_norm = false;
-    for (const Unit& unit : stage.flat().units) {
-      const Parameter& first = stage.parameters()[unit.first];
-      largest = std::max(largest, unit.count);
-      if (first.layout.tied && !first.second_copy) table = unit.count;
-      has_norm = has_norm || first.final_norm;
-    }
-    // Where both ends are here the head's share of the tied table is kept beside the embedding's.
-    const std::int64_t head_share = has_norm ? table / run.shards() * run.precision.gradient : 0;
-    rows.add("gathered units", "bytes",
-             sched::gathered_bytes(run.zero, largest, 1, run.precision) + head_share,
-             memory.gathered.size_bytes());
-  }
+  const std::int64_t working = working_bytes(run, stage.flat());
+  if (working > 0 || memory.gathered.size_bytes() > 0)
+    rows.add("working buffers of units", "bytes", working, memory.gathered.size_bytes());
   rows.add("activations", "bytes", sched::activation_bytes(run, plan.schedule, at.pp),
            memory.activations.size_bytes());
 }

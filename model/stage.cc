@@ -42,7 +42,7 @@ Stage<T>::Stage(const Config& config, StageParts parts, TensorRank tensor_rank,
       threads_(threads),
       units_(flat_layout(config, parts_.stages, tensor_rank, sharding.multiple()), sharding,
              threads, memory.parameters, memory.gradients, memory.gathered),
-      weights_now_(sharding.cuts_gradients() || block_shape_.sequence_parallel) {
+      weights_now_(sharding.uses_working() || block_shape_.sequence_parallel) {
   CHECK_EQ(static_cast<std::int64_t>(parts_.recompute.size()), config.layers);
   CHECK_LE(batch.time, config.max_time);
   allocate_layers(memory);

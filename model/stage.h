@@ -13,11 +13,11 @@
 //
 // Layers under recomputation compute again in backward what they did not keep. Their weights'
 // gradients are then found in backward as well, whether the schedule splits it or not: what they
-// multiply exists only there. So do all layers where gradients are cut over data parallelism: a
-// unit's working buffer serves one microbatch at a time.
-// Under sequence parallelism, too, all weights' gradients are found in backward. Under context
-// parallelism a rank's tokens, targets and activations are those of its positions
-// (sched/plan/context.h) in their increasing order.
+// multiply exists only there. So do all layers where gradients are cut over data parallelism or
+// kept narrow: a unit's working buffer serves one microbatch at a time. Under sequence parallelism,
+// too, all weights' gradients are found in backward. Under context parallelism a rank's tokens,
+// targets and activations are those of its positions (sched/plan/context.h) in their increasing
+// order.
 #pragma once
 
 #include <array>

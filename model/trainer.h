@@ -47,6 +47,7 @@ struct TrainOptions {
   std::int64_t steps = 100;
   std::string rounding = "nearest";  // of bf16 weights: nearest, of masters; stochastic, without
   std::string dtype = "f32";  // f32, f64, or bf16: weights and activations, f32 everywhere else
+  std::string gradients = "auto";  // as wide as their sums; or bf16, of bf16 weights
   double lr = 1e-3;
   double min_lr = -1;  // negative: a tenth of lr
   std::int64_t warmup = 0;

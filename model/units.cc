@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/elementwise.h"
@@ -21,6 +23,26 @@ std::int64_t largest_unit(const FlatLayout& flat) {
   std::int64_t most = 0;
   for (const Unit& unit : flat.units) most = std::max(most, unit.count);
   return most;
+}
+
+// The values of an array in the narrower type, from its beginning on.
+template <typename T>
+void narrow_in_place(kernels::Wide<T>* data, std::int64_t count) {
+  constexpr std::int64_t kPiece = 1024;
+  T piece[kPiece];
+  for (std::int64_t begin = 0; begin < count; begin += kPiece) {
+    const std::int64_t end = std::min(count, begin + kPiece);
+    for (std::int64_t i = begin; i < end; ++i) piece[i - begin] = kernels::narrow<T>(data[i]);
+    std::memcpy(reinterpret_cast<std::byte*>(data) + begin * static_cast<std::int64_t>(sizeof(T)),
+                piece, static_cast<std::size_t>(end - begin) * sizeof(T));
+  }
+}
+
+// target[i] += source[i], rounded once.
+template <typename T>
+void add_narrow(T* target, const kernels::Wide<T>* source, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i)
+    target[i] = kernels::narrow<T>(kernels::widen(target[i]) + source[i]);
 }
 
 void wait_if_pending(comm::Request& request) {
@@ -64,17 +86,25 @@ Units<T>::Units(FlatLayout flat, const Sharding& sharding, kernels::Threads thre
     has_head = has_head || p.final_norm;
   }
   weights_ = weights.allocate<T>(sharding.cuts_weights() ? flat_.count / pieces : flat_.count);
-  gradients_ =
-      gradients.allocate<W>(sharding.cuts_gradients() ? flat_.count / pieces : flat_.count);
+  const std::int64_t kept = sharding.cuts_gradients() ? flat_.count / pieces : flat_.count;
+  if (sharding.narrow_gradients) {
+    narrow_ = gradients.allocate<T>(kept);
+  } else {
+    gradients_ = gradients.allocate<W>(kept);
+  }
   const std::int64_t largest = largest_unit(flat_);
   for (std::size_t i = 0; i < kBuffers; ++i) {
     if (sharding.cuts_weights()) gathered_.push_back({.data = working.allocate<T>(largest)});
-    if (sharding.cuts_gradients()) working_.push_back({.data = working.allocate<W>(largest)});
+    if (sharding.uses_working()) working_.push_back({.data = working.allocate<W>(largest)});
   }
   if (has_first_copy && has_head) {
     const Unit& table = flat_.units.front();
-    head_share_ =
-        working.allocate<W>(sharding.cuts_gradients() ? table.count / pieces : table.count);
+    const std::int64_t count = sharding.cuts_gradients() ? table.count / pieces : table.count;
+    if (sharding.narrow_gradients) {
+      narrow_head_share_ = working.allocate<T>(count);
+    } else {
+      head_share_ = working.allocate<W>(count);
+    }
   }
   started_.resize(flat_.units.size());
   bad_.resize(flat_.parameters.size());
@@ -145,37 +175,53 @@ template <typename T>
 void Units<T>::zero_gradients() {
   CHECK(reductions_.empty() && scattering_.empty());
   const std::int64_t pieces = sharding_.cuts_gradients() ? sharding_.ranks() : 1;
-  kernels::clear<W>(gradients_, flat_.count / pieces, threads_);
-  if (head_share_ != nullptr)
-    kernels::clear<W>(head_share_, flat_.units.front().count / pieces, threads_);
+  const std::int64_t table = flat_.units.front().count / pieces;
+  with_gradients(
+      [&](auto* gradients) { kernels::clear(gradients, flat_.count / pieces, threads_); });
+  if (head_share_ != nullptr) kernels::clear<W>(head_share_, table, threads_);
+  if (narrow_head_share_ != nullptr) kernels::clear<T>(narrow_head_share_, table, threads_);
   started_.assign(started_.size(), false);
   bad_.assign(bad_.size(), false);
 }
 
 template <typename T>
 typename Units<T>::W* Units<T>::gradient(std::size_t unit) {
-  if (!sharding_.cuts_gradients()) return gradients_ + flat_.units[unit].begin;
+  if (!sharding_.uses_working()) return gradients_ + flat_.units[unit].begin;
   return gradient_buffer(unit, false).data;
 }
 
 template <typename T>
 typename Units<T>::W* Units<T>::head_gradient(std::size_t unit) {
-  if (head_share_ == nullptr) return gradient(unit);
-  return sharding_.cuts_gradients() ? gradient_buffer(unit, true).data : head_share_;
+  if (!has_head_share()) return gradient(unit);
+  return sharding_.uses_working() ? gradient_buffer(unit, true).data : head_share_;
 }
 
 template <typename T>
 void Units<T>::gradient_done(std::size_t unit, bool last) {
-  if (sharding_.cuts_gradients()) {
-    scatter(gradient_buffer(unit, false));
-  } else if (last && !is_tied(unit)) {
-    start_reduction(unit);
-  }
+  if (sharding_.uses_working()) deliver(gradient_buffer(unit, false));
+  if (!sharding_.cuts_gradients() && last && !is_tied(unit)) start_reduction(unit);
 }
 
 template <typename T>
 void Units<T>::head_gradient_done(std::size_t unit) {
-  if (sharding_.cuts_gradients()) scatter(gradient_buffer(unit, head_share_ != nullptr));
+  if (sharding_.uses_working()) deliver(gradient_buffer(unit, has_head_share()));
+}
+
+template <typename T>
+void Units<T>::deliver(Buffer<W>& buffer) {
+  if (sharding_.cuts_gradients()) {
+    scatter(buffer);
+  } else {
+    absorb(buffer);
+  }
+}
+
+// Narrow gradients that are not cut.
+template <typename T>
+void Units<T>::absorb(Buffer<W>& buffer) {
+  const Unit& unit = flat_.units[buffer.unit];
+  add_narrow<T>(buffer.head ? narrow_head_share_ : narrow_ + unit.begin, buffer.data, unit.count);
+  buffer.unit = kNone;
 }
 
 // The one that this microbatch adds to, from zeros.
@@ -202,9 +248,18 @@ void Units<T>::scatter(Buffer<W>& buffer) {
   note_bad(buffer.unit, buffer.data);
   const std::int64_t share = owned_[buffer.unit].count;
   buffer.busy = true;
-  buffer.request = sharding_.data->start_reduce_scatter(
-      buffer.data, buffer.data + sharding_.rank() * share, share, dtype_of_v<W>, ReduceOp::kSum,
-      {.algorithm = "direct"});
+  const auto start = [&](auto* data) {
+    using E = std::remove_pointer_t<decltype(data)>;
+    return sharding_.data->start_reduce_scatter(data, data + sharding_.rank() * share, share,
+                                                dtype_of_v<E>, ReduceOp::kSum,
+                                                {.algorithm = "direct"});
+  };
+  if (sharding_.narrow_gradients) {
+    narrow_in_place<T>(buffer.data, flat_.units[buffer.unit].count);
+    buffer.request = start(reinterpret_cast<T*>(buffer.data));
+  } else {
+    buffer.request = start(buffer.data);
+  }
   scattering_.push_back(static_cast<std::size_t>(&buffer - working_.data()));
 }
 
@@ -216,9 +271,14 @@ void Units<T>::collect_oldest() {
   scattering_.pop_front();
   wait_if_pending(buffer.request);
   const Piece& piece = owned_[buffer.unit];
-  W* target = buffer.head ? head_share_ : gradients_ + piece.gradient_begin;
-  kernels::add(target, static_cast<const W*>(buffer.data + sharding_.rank() * piece.count),
-               piece.count, threads_);
+  const std::int64_t at = sharding_.rank() * piece.count;
+  if (sharding_.narrow_gradients) {
+    T* target = buffer.head ? narrow_head_share_ : narrow_ + piece.gradient_begin;
+    kernels::add<T>(target, reinterpret_cast<const T*>(buffer.data) + at, piece.count, threads_);
+  } else {
+    W* target = buffer.head ? head_share_ : gradients_ + piece.gradient_begin;
+    kernels::add<W>(target, buffer.data + at, piece.count, threads_);
+  }
   buffer.unit = kNone;
   buffer.busy = false;
 }
@@ -227,18 +287,21 @@ template <typename T>
 void Units<T>::start_reduction(std::size_t unit) {
   started_[unit] = true;
   const Unit& u = flat_.units[unit];
-  W* data = gradients_ + u.begin;
-  note_bad(unit, data);
-  if (sharding_.data == nullptr) return;
-  if (sharding_.zero == sched::Zero::kNone) {
-    reductions_.push_back(sharding_.data->start_all_reduce(
-        data, data, u.count, dtype_of_v<W>, ReduceOp::kSum,
-        {.algorithm = sum_algorithm(u.count * static_cast<std::int64_t>(sizeof(W)))}));
-  } else {
-    reductions_.push_back(sharding_.data->start_reduce_scatter(
-        data, gradients_ + owned_[unit].gradient_begin, owned_[unit].count, dtype_of_v<W>,
-        ReduceOp::kSum, {.algorithm = "direct"}));
-  }
+  with_gradients([&](auto* gradients) {
+    using E = std::remove_pointer_t<decltype(gradients)>;
+    auto* data = gradients + u.begin;
+    note_bad(unit, static_cast<const E*>(data));
+    if (sharding_.data == nullptr) return;
+    if (sharding_.zero == sched::Zero::kNone) {
+      reductions_.push_back(sharding_.data->start_all_reduce(
+          data, data, u.count, dtype_of_v<E>, ReduceOp::kSum,
+          {.algorithm = sum_algorithm(u.count * static_cast<std::int64_t>(sizeof(E)))}));
+    } else {
+      reductions_.push_back(sharding_.data->start_reduce_scatter(
+          data, gradients + owned_[unit].gradient_begin, owned_[unit].count, dtype_of_v<E>,
+          ReduceOp::kSum, {.algorithm = "direct"}));
+    }
+  });
 }
 
 template <typename T>
@@ -247,12 +310,13 @@ void Units<T>::finish(comm::Communicator* tie) {
   const bool cuts = sharding_.cuts_gradients();
   for (std::size_t i = 0; i < flat_.units.size(); ++i) {
     if (!is_tied(i)) continue;
-    W* gradients = gradients_ + (cuts ? owned_[i].gradient_begin : flat_.units[i].begin);
+    const std::int64_t begin = cuts ? owned_[i].gradient_begin : flat_.units[i].begin;
     const std::int64_t count =
         cuts ? owned_[i].count : flat_.parameters[flat_.units[i].first].slice.local_count();
-    if (head_share_ != nullptr)
-      kernels::add(gradients, static_cast<const W*>(head_share_), count, threads_);
-    sum_over(tie, gradients, count);
+    if (head_share_ != nullptr) kernels::add<W>(gradients_ + begin, head_share_, count, threads_);
+    if (narrow_head_share_ != nullptr)
+      kernels::add<T>(narrow_ + begin, narrow_head_share_, count, threads_);
+    with_gradients([&](auto* gradients) { sum_over(tie, gradients + begin, count); });
   }
   for (std::size_t i = 0; i < flat_.units.size() && !cuts; ++i) {
     if (!started_[i]) start_reduction(i);
@@ -271,12 +335,15 @@ void Units<T>::wait_for_reductions() {
 template <typename T>
 void Units<T>::sum_over_groups() {
   if (sharding_.groups == nullptr) return;
-  for (const Piece& piece : owned_) {
-    W* data = gradients_ + piece.gradient_begin;
-    reductions_.push_back(sharding_.groups->start_all_reduce(
-        data, data, piece.count, dtype_of_v<W>, ReduceOp::kSum,
-        {.algorithm = sum_algorithm(piece.count * static_cast<std::int64_t>(sizeof(W)))}));
-  }
+  with_gradients([&](auto* gradients) {
+    using E = std::remove_pointer_t<decltype(gradients)>;
+    for (const Piece& piece : owned_) {
+      auto* data = gradients + piece.gradient_begin;
+      reductions_.push_back(sharding_.groups->start_all_reduce(
+          data, data, piece.count, dtype_of_v<E>, ReduceOp::kSum,
+          {.algorithm = sum_algorithm(piece.count * static_cast<std::int64_t>(sizeof(E)))}));
+    }
+  });
   wait_for_reductions();
 }
 
@@ -294,7 +361,8 @@ void Units<T>::progress() {
 }
 
 template <typename T>
-void Units<T>::note_bad(std::size_t unit, const W* gradients) {
+template <typename E>
+void Units<T>::note_bad(std::size_t unit, const E* gradients) {
   const Unit& u = flat_.units[unit];
   // One sum for the whole unit: on a device each is waited for.
   if (std::isfinite(kernels::sum_of_squares(gradients, u.count, threads_))) return;

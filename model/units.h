@@ -21,6 +21,10 @@
 // unit is computed; under 3 the next unit's weights come while this one is used. Under 2 and 3 two
 // working buffers of the largest unit hold gradients, under 3 two more hold weights.
 //
+// Narrow gradients are kept, and summed over ranks, in the weights' type: half the bytes of bf16
+// weights. A microbatch's are then found as wide as ever in those two working buffers, under every
+// stage, and added with one rounding (where they are cut: rounded, summed over the ranks, added).
+//
 // The two shares of a tied table, the embedding's and the head's, are kept apart until finish(),
 // also where both are on this rank: then every pipeline adds them in the same order. Its unit is
 // reduced there.
@@ -35,6 +39,7 @@
 #include "kernels/threads.h"
 #include "model/arena.h"
 #include "model/layout.h"
+#include "sched/base/check.h"
 #include "sched/plan/memory.h"
 
 namespace sinew::model {
@@ -44,6 +49,7 @@ struct Sharding {
   sched::Zero zero = sched::Zero::kNone;
   comm::Communicator* data = nullptr;    // under hybrid sharding the ranks of one group
   comm::Communicator* groups = nullptr;  // one rank of each: those with the same pieces
+  bool narrow_gradients = false;         // of weights narrower than their sums: kept like them
   [[nodiscard]] int ranks() const { return data == nullptr ? 1 : data->world(); }
   [[nodiscard]] int rank() const { return data == nullptr ? 0 : data->rank(); }
   // What units must be a multiple of.
@@ -51,6 +57,8 @@ struct Sharding {
   [[nodiscard]] bool cuts_gradients() const {
     return zero >= sched::Zero::kGradients && data != nullptr;
   }
+  // Whether a microbatch's gradients of a unit are found in a working buffer.
+  [[nodiscard]] bool uses_working() const { return cuts_gradients() || narrow_gradients; }
   [[nodiscard]] bool cuts_weights() const {
     return zero >= sched::Zero::kParameters && data != nullptr;
   }
@@ -67,7 +75,7 @@ struct Piece {
   [[nodiscard]] Piece within(std::int64_t begin, std::int64_t end) const;
 };
 
-// T is float, double or bf16; gradients are Wide<T>.
+// T is float, double or bf16; gradients are Wide<T>, or T where they are narrow.
 template <typename T>
 class Units {
  public:
@@ -81,8 +89,20 @@ class Units {
   // Held between steps: whole, or cut over data parallelism.
   [[nodiscard]] T* weights() { return weights_; }
   [[nodiscard]] const T* weights() const { return weights_; }
-  [[nodiscard]] W* gradients() { return gradients_; }
-  [[nodiscard]] const W* gradients() const { return gradients_; }
+  // Not of narrow gradients, which only with_gradients() shows.
+  [[nodiscard]] W* gradients() {
+    CHECK(!sharding_.narrow_gradients);
+    return gradients_;
+  }
+  [[nodiscard]] const W* gradients() const {
+    CHECK(!sharding_.narrow_gradients);
+    return gradients_;
+  }
+  // body(gradients) with their array as it is held: W*, or T* where they are narrow.
+  template <typename Body>
+  decltype(auto) with_gradients(Body&& body) const {
+    return sharding_.narrow_gradients ? body(narrow_) : body(gradients_);
+  }
   // Of each unit what this rank updates; what weights() holds.
   [[nodiscard]] const std::vector<Piece>& owned() const { return owned_; }
   [[nodiscard]] const std::vector<Piece>& held() const { return held_; }
@@ -132,11 +152,17 @@ class Units {
   [[nodiscard]] Buffer<T>* find_gathered(std::size_t unit);
   [[nodiscard]] Buffer<W>& gradient_buffer(std::size_t unit, bool head);
   void scatter(Buffer<W>& buffer);
+  void absorb(Buffer<W>& buffer);
+  void deliver(Buffer<W>& buffer);
   void collect_oldest();
   void start_reduction(std::size_t unit);
   void wait_for_reductions();
   void sum_over_groups();
-  void note_bad(std::size_t unit, const W* gradients);
+  template <typename E>
+  void note_bad(std::size_t unit, const E* gradients);
+  [[nodiscard]] bool has_head_share() const {
+    return head_share_ != nullptr || narrow_head_share_ != nullptr;
+  }
   [[nodiscard]] bool is_tied(std::size_t unit) const;
 
   FlatLayout flat_;
@@ -146,7 +172,9 @@ class Units {
   std::vector<Piece> held_;
   T* weights_ = nullptr;
   W* gradients_ = nullptr;
+  T* narrow_ = nullptr;      // instead
   W* head_share_ = nullptr;  // as gradients_ holds its unit
+  T* narrow_head_share_ = nullptr;
   std::vector<Buffer<T>> gathered_;
   std::vector<Buffer<W>> working_;
   std::deque<std::size_t> scattering_;  // of working_, oldest first

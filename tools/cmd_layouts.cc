@@ -69,10 +69,20 @@ struct Precision {
   std::string_view name;
   std::string_view dtype;
   std::string_view rounding;
+  std::string_view gradients;
 };
-constexpr std::array kPrecisions = {
-    Precision{"f64", "f64", "nearest"}, Precision{"f32", "f32", "nearest"},
-    Precision{"bf16", "bf16", "nearest"}, Precision{"bf16-sr", "bf16", "stochastic"}};
+constexpr std::array kPrecisions = {Precision{"f64", "f64", "nearest", "auto"},
+                                    Precision{"f32", "f32", "nearest", "auto"},
+                                    Precision{"bf16", "bf16", "nearest", "auto"},
+                                    Precision{"bf16-sr", "bf16", "stochastic", "auto"},
+                                    Precision{"bf16-g16", "bf16", "nearest", "bf16"},
+                                    Precision{"bf16-sr-g16", "bf16", "stochastic", "bf16"}};
+
+void apply(const Precision& precision, model::TrainOptions& options) {
+  options.dtype = precision.dtype;
+  options.rounding = precision.rounding;
+  options.gradients = precision.gradients;
+}
 
 std::vector<Precision> parse_precisions(const std::string& text) {
   std::vector<Precision> precisions;
@@ -81,8 +91,8 @@ std::vector<Precision> parse_precisions(const std::string& text) {
                                     [&](const Precision& p) { return p.name == trim(name); });
     if (found == kPrecisions.end())
       throw UsageError(
-          fmt::format("--dtype '{}' is unknown; legal values: f64, f32, bf16, bf16-sr, joined by "
-                      "commas",
+          fmt::format("--dtype '{}' is unknown; legal values: f64, f32, bf16, bf16-sr, bf16-g16, "
+                      "bf16-sr-g16, joined by commas",
                       name));
     precisions.push_back(*found);
   }
@@ -159,7 +169,7 @@ int run_precision(const model::TrainOptions& base, std::string_view precision,
   const model::TrainPlan first = model::make_plan(layouts.front(), world.world());
   const model::Batch batch = model::make_batch(first, base.seed);
   const model::LayoutRun reference = run_alone(base, world, batch);
-  const double bound = model::layout_bound(base.dtype);
+  const double bound = model::layout_bound(base.dtype, base.gradients);
   const Table table({{fmt::format("{}", precision), 66, true},
                      {"loss", 9},
                      {"norm", 9},
@@ -203,8 +213,7 @@ int run_layouts(const Options& options) {
   if (base.batch == 0) base.batch = batch_for(world->world());
   agree(*world, [&] {
     precisions = parse_precisions(options.precisions);
-    base.dtype = precisions.front().dtype;
-    base.rounding = precisions.front().rounding;
+    apply(precisions.front(), base);
     layouts = model::enumerate_every_layout(base, world->world(), {1, 2, 4});
     if (layouts.empty()) refuse_all(base, world->world());
     for (const model::TrainOptions& layout : layouts)
@@ -218,12 +227,8 @@ int run_layouts(const Options& options) {
   }
   int failed = 0;
   for (const Precision& precision : precisions) {
-    base.dtype = precision.dtype;
-    base.rounding = precision.rounding;
-    for (model::TrainOptions& layout : layouts) {
-      layout.dtype = base.dtype;
-      layout.rounding = base.rounding;
-    }
+    apply(precision, base);
+    for (model::TrainOptions& layout : layouts) apply(precision, layout);
     failed += run_precision(base, precision.name, layouts, *world, *json);
   }
   json->keep();
@@ -247,9 +252,10 @@ Run declare_layouts(Args& args) {
               {.min = 0});
   args.option("--seq", o->train.seq, "tokens of a sequence", {.min = 1});
   args.option("--steps", o->train.steps, "steps of each layout", {.min = 1, .max = 1000});
-  args.option("--dtype", o->precisions,
-              "f64, f32, bf16 with f32 masters, bf16-sr without (stochastic rounding); one or "
-              "several, joined by commas");
+  args.option(
+      "--dtype", o->precisions,
+      "f64, f32, bf16 with f32 masters, bf16-sr without (stochastic rounding), bf16-g16 and "
+      "bf16-sr-g16 with gradients in bf16; one or several, joined by commas");
   args.option("--sample", o->sample, "so many layouts, drawn by the seed; 0: all", {.min = 0});
   args.option("--dropout", o->train.dropout, "share of activations dropped", {.min = 0, .max = 1});
   args.option("--seed", o->train.seed, "of weights, batch and sample");

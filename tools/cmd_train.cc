@@ -56,7 +56,8 @@ void print_header(const model::TrainPlan& plan, const comm::Communicator& world,
   fmt::print("model {}: {}, {} layers, {} heads{}, {} channels, vocabulary {}, {} parameters, {}\n",
              config.name, config.is_llama() ? "Llama" : "GPT-2", config.layers, config.heads,
              config.is_llama() ? fmt::format(" on {}", config.key_value_heads()) : "",
-             config.channels, config.vocabulary, config.parameters(), o.dtype);
+             config.channels, config.vocabulary, config.parameters(),
+             o.dtype + (o.gradients == "auto" ? "" : " with gradients in " + o.gradients));
   fmt::print("device: {}\n", device);
   fmt::print("{} over {}: tp {}{} x cp {}{} x pp {} x dp {}, order {}, zero {}{}\n",
              counted(world.world(), "rank"), world.transport_name(), o.tp,

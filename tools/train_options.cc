@@ -41,6 +41,9 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
   args.option(
       "--rounding", o.rounding,
       "of bf16 weights: nearest, of f32 masters; or stochastic, by chance and without them");
+  args.option("--gradients", o.gradients,
+              "type that gradients are kept and summed in: auto (f32, of f64 f64), or bf16, with "
+              "--dtype bf16");
   args.option("--lr", o.lr, "highest learning rate");
   args.option("--min-lr", o.min_lr, "last learning rate; negative: a tenth of --lr");
   args.option("--warmup", o.warmup, "steps of linear warm-up, at most --steps", {.min = 0});

@@ -137,7 +137,7 @@ class Lister {
     messages("keys and values", Phase::kForward, layers * (c - 1), pair);
     messages("keys and values again", Phase::kBackward, (layers + again) * (c - 1), pair);
     add(Axis::kCp, "their gradients", Pattern::kMessage, Phase::kBackward, c, layers * c, pair,
-        run_.precision.gradient);
+        run_.precision.statistic());
   }
 
   void pipeline_axis() {

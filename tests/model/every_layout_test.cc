@@ -50,6 +50,7 @@ struct Law {
   std::size_t drawn;     // in `make test`
   std::size_t most = 0;  // in full; 0: all
   const char* rounding = "nearest";
+  const char* gradients = "auto";
 };
 
 class EveryLayout : public testing::TestWithParam<Law> {};
@@ -61,6 +62,7 @@ TEST_P(EveryLayout, EveryCombinationTrainsTheModelOfOneRank) {
   base.model = directory.write("model.json", law.c.model);
   base.dtype = law.dtype;
   base.rounding = law.rounding;
+  base.gradients = law.gradients;
   base.batch = law.c.batch;
   base.seq = law.c.seq;
   base.lr = 3e-3;
@@ -77,8 +79,9 @@ TEST_P(EveryLayout, EveryCombinationTrainsTheModelOfOneRank) {
   ASSERT_FALSE(layouts.empty());
   for (const TrainOptions& options : layouts) {
     const LayoutError error = compare_runs(reference, test::run_on_threads(options, law.world, 2));
-    EXPECT_LE(error.largest(), layout_bound(law.dtype))
-        << name_of(options) << ", first above " << error.first_above(layout_bound(law.dtype));
+    const double bound = layout_bound(law.dtype, law.gradients);
+    EXPECT_LE(error.largest(), bound)
+        << name_of(options) << ", first above " << error.first_above(bound);
   }
 }
 
@@ -88,6 +91,7 @@ std::vector<Law> laws() {
     for (const int world : {2, 4}) {
       for (const char* dtype : {"f64", "f32", "bf16"}) laws.push_back({c, dtype, world, 4});
       laws.push_back({c, "bf16", world, 4, 0, "stochastic"});
+      laws.push_back({c, "bf16", world, 4, 0, "nearest", "bf16"});
     }
     laws.push_back({c, "f64", 8, 4, 2000});
   }
@@ -101,7 +105,8 @@ std::vector<Law> laws() {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, EveryLayout, testing::ValuesIn(laws()), [](const auto& law) {
   return std::string(law.param.c.name) + "_" + law.param.dtype +
-         (law.param.rounding[0] == 's' ? "_sr_" : "_") + std::to_string(law.param.world);
+         (law.param.rounding[0] == 's' ? "_sr" : "") +
+         (law.param.gradients[0] == 'b' ? "_g16_" : "_") + std::to_string(law.param.world);
 });
 
 // The product has every axis in it: each option takes every value it may somewhere.

@@ -75,18 +75,22 @@ TEST(Layouts, ThoseThatDifferOnlyInThePipelineAgreeBitForBit) {
     const char* dtype = "f32";
     int shard = 0;
     const char* rounding = "nearest";
+    const char* gradients = "auto";
   };
   for (const Split split :
        {Split{1, 3, 1, 6}, Split{2, 1, 0, 8}, Split{2, 2, 1, 8}, Split{1, 2, 2, 6},
         Split{1, 2, 3, 6}, Split{1, 2, 2, 4, "bf16"}, Split{1, 4, 2, 8, "bf16", 2},
         Split{1, 4, 3, 8, "f32", 2}, Split{1, 2, 2, 4, "bf16", 0, "stochastic"},
-        Split{2, 1, 0, 4, "bf16", 0, "stochastic"}}) {
+        Split{2, 1, 0, 4, "bf16", 0, "stochastic"}, Split{1, 2, 0, 4, "bf16", 0, "nearest", "bf16"},
+        Split{2, 2, 1, 8, "bf16", 0, "nearest", "bf16"},
+        Split{1, 2, 3, 4, "bf16", 0, "stochastic", "bf16"}}) {
     TrainOptions options = base_options(directory, split.dtype);
     options.tp = split.tp;
     options.dp = split.dp;
     options.zero = split.zero;
     options.shard = split.shard;
     options.rounding = split.rounding;
+    options.gradients = split.gradients;
     options.batch = 12 * split.dp;
     options.microbatches = 3;
     LayoutRun first;

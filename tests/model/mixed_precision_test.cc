@@ -135,5 +135,39 @@ TEST(MixedPrecision, StepsAreThoseOfF32UpToRounding) {
   EXPECT_LT(error.loss, 0x1p-7);
 }
 
+// Kept in bf16 they are those of f32 up to the roundings that layout_bound() counts, and every one
+// of them is a bf16.
+TEST(MixedPrecision, NarrowGradientsAreThoseOfF32RoundedAndTakeHalfTheBytes) {
+  const test::ScratchDirectory directory;
+  TrainOptions options = base_options(directory);
+  options.microbatches = 4;
+  const LayoutRun wide = test::run_on_threads(options, 1, 2);
+  options.gradients = "bf16";
+  const LayoutRun narrow = test::run_on_threads(options, 1, 2);
+  const LayoutError error = compare_runs(wide, narrow);
+  EXPECT_LE(error.gradient, 4 * std::sqrt(8.0) * 0x1p-9) << error.worst_tensor;
+  EXPECT_GT(error.gradient, 0x1p-12);  // something was rounded
+  for (const auto& [name, tensor] : narrow.gradients) {
+    for (const double value : tensor)
+      ASSERT_EQ(value, static_cast<double>(to_float(to_bf16(static_cast<float>(value))))) << name;
+  }
+  const auto bytes = [&](const char* gradients) {
+    options.gradients = gradients;
+    double found = 0;
+    test::run_ranks(1, [&](comm::Communicator& ranks) {
+      for (const Compared& row : Trainer::create(make_plan(options, 1), ranks)->summary().compared)
+        if (row.name == "gradients") found = row.measured;
+    });
+    return found;
+  };
+  EXPECT_EQ(bytes("auto"), 2 * bytes("bf16"));
+  EXPECT_GT(bytes("bf16"), 0);
+  options.dtype = "f32";
+  EXPECT_NE(test::usage_error_of([&] {
+              static_cast<void>(make_plan(options, 1));
+            }).find("--gradients bf16 is of bf16 weights, not f32"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace sinew::model

@@ -36,6 +36,8 @@ TEST(Report, PredictionsEqualCountsOnEveryRankOfEveryLayout) {
       layouts.push_back(all_layouts[i]);
       if (layouts.size() % 4 == 0) layouts.back().dtype = "bf16";
       if (layouts.size() % 8 == 0) layouts.back().rounding = "stochastic";
+      if (layouts.size() % 12 < 8 && layouts.back().dtype == "bf16")
+        layouts.back().gradients = "bf16";
     }
     for (const TrainOptions& options : all_layouts) {
       if (options.shard > 0 && options.dp == 4) layouts.push_back(options);
@@ -58,6 +60,7 @@ TEST(Report, PredictionsEqualCountsOnEveryRankOfEveryLayout) {
       for (TrainOptions options : test::sample(enumerate_sequence_layouts(shared, world), 12)) {
         if (layouts.size() % 3 == 0) options.recompute = "full";
         if (layouts.size() % 2 == 0) options.dtype = "bf16";
+        if (layouts.size() % 4 == 0) options.gradients = "bf16";
         layouts.push_back(options);
       }
     }
@@ -72,8 +75,9 @@ TEST(Report, PredictionsEqualCountsOnEveryRankOfEveryLayout) {
         const Summary summary = trainer->summary();
         double calls = 0;
         for (const Compared& row : summary.compared) {
-          const std::string where = name_of(options) + " " + options.dtype + ", rank " +
-                                    std::to_string(ranks.rank()) + ": " + row.name;
+          const std::string where = name_of(options) + " " + options.dtype + " gradients " +
+                                    options.gradients + ", rank " + std::to_string(ranks.rank()) +
+                                    ": " + row.name;
           if (row.unit == "calls") calls = row.predicted;
           if (row.unit == "s" || row.name.starts_with("utilisation")) {
             EXPECT_GT(row.measured, 0) << where;
