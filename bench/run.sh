@@ -87,6 +87,11 @@ part_training() {
   { printf '{"part": "training", "commit": "%s", "machine": %s}\n' "$commit" "$machine"
     tr -d '\n' < runs/bench_training/summary.json; echo; } > "$results/training.jsonl"
 }
+# What splitting a model costs, beside theory (bench/training/laws.py says how).
+part_training_layouts() { record training_layouts bench/training/laws.py layouts; }
+part_training_recompute() { record training_recompute bench/training/laws.py recompute; }
+part_training_overlap() { record training_overlap bench/training/laws.py overlap; }
+part_training_ring() { record training_ring build/bench/bench_ring; }
 # What the demo's model says; `make demo` trains it.
 part_sample() {
   show sample build/sinew sample --checkpoint runs/demo/data_parallel --prompt "In the beginning" --tokens 100 \
@@ -95,7 +100,8 @@ part_sample() {
 
 parts=("$@")
 ((${#parts[@]})) || parts=(collectives_2 collectives_4 collectives_8 symmetric_2 operations_2 tune_2 p2p kernels
-                             attention gemm_f32 gemm_bf16 gemm_2 ladder layers step training sample)
+                             attention gemm_f32 gemm_bf16 gemm_2 ladder layers step training training_layouts
+                             training_recompute training_overlap training_ring sample)
 for part in "${parts[@]}"; do
   declare -F "part_$part" >/dev/null || { echo "bench: unknown part '$part'" >&2; exit 2; }
   "part_$part"

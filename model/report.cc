@@ -7,6 +7,7 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
+#include "model/alone.h"
 #include "sched/pipeline/simulate.h"
 #include "sched/plan/flops.h"
 
@@ -153,8 +154,11 @@ double predicted_bubble(const TrainPlan& plan) {
   return sched::find_pipe_algorithm(plan.run.schedule).bubble(sched::pipe_params(plan.run), {});
 }
 
-void add_traffic(const TrainPlan& plan, const FlatLayout& flat, const sched::PerAxis& at,
-                 std::span<const Piece> owned, const Measured& measured, Rows& rows) {
+// Adds what communication moves and takes; returns the seconds a step that it would take alone.
+double add_traffic(const TrainPlan& plan, const FlatLayout& flat, const Parallel& parallel,
+                   std::span<const Piece> owned, const Measured& measured, bool times, Rows& rows) {
+  const sched::PerAxis at = parallel.coordinates();
+  double alone_s = 0;
   const Traffic predicted =
       predict_traffic(plan.run, plan.schedule, at, flat, owned,
                       static_cast<std::int64_t>(whole_parameters(plan.config).size()));
@@ -164,6 +168,15 @@ void add_traffic(const TrainPlan& plan, const FlatLayout& flat, const sched::Per
       const auto group = static_cast<Group>(i);
       const Amount& formula = predicted.at(group, pattern);
       const Amount& counted = measured.traffic.at(group, pattern);
+      comm::Communicator* communicator = communicator_of(parallel, group);
+      const bool messages = pattern == sched::Pattern::kMessage &&
+                            (group == Group::kPipeline || group == Group::kContext);
+      double one_s = 0;
+      // Of messages ranks send different numbers, and all of them take part.
+      if (times && communicator != nullptr && (formula.calls > 0 || messages)) {
+        one_s = time_alone(*communicator, pattern,
+                           formula.payload_bytes / std::max<std::int64_t>(1, formula.calls));
+      }
       if (formula.calls == 0 && counted.calls == 0) continue;
       const std::string name = fmt::format("{} {}", name_of(group), sched::name_of(pattern));
       const auto steps = static_cast<double>(measured.steps);
@@ -172,13 +185,20 @@ void add_traffic(const TrainPlan& plan, const FlatLayout& flat, const sched::Per
       rows.add(name + " payload a step", "bytes", formula.payload_bytes,
                static_cast<double>(counted.payload_bytes) / steps);
       rows.add(name + " sent a step", "bytes", formula.sent_bytes, counted.sent_bytes / steps);
+      if (times) {
+        rows.add(name + " time a step (alone; in calls and waits)", "s",
+                 one_s * static_cast<double>(formula.calls), counted.seconds / steps);
+      }
+      alone_s += one_s * static_cast<double>(formula.calls);
     }
   }
+  return alone_s;
 }
 
-// The operations of the model at the rate GEMM reaches on all ranks at once, and the bubble.
+// The operations of the model at the rate GEMM reaches on all ranks at once, the bubble, and
+// communication alone.
 template <typename T>
-void add_time(const TrainPlan& plan, Parallel& parallel, const Measured& measured,
+void add_time(const TrainPlan& plan, Parallel& parallel, const Measured& measured, double alone_s,
               kernels::Threads threads, Rows& rows) {
   const sched::RunShape& run = plan.run;
   const double peak = measured_peak<T>(parallel, threads) * parallel.grid().world();
@@ -186,8 +206,10 @@ void add_time(const TrainPlan& plan, Parallel& parallel, const Measured& measure
   const auto tokens = static_cast<double>(run.batch * run.time);
   const double flops = convention.per_token(run.model, run.time) * tokens;
   const double bubble = predicted_bubble(plan);
-  rows.add("step time (operations at GEMM's rate, and bubble)", "s", flops / peak * (1 + bubble),
-           measured.step_s);
+  rows.add("step time (operations at GEMM's rate, bubble, communication alone)", "s",
+           flops / peak * (1 + bubble) + alone_s, measured.step_s);
+  rows.add("of it outside communication (operations at GEMM's rate)", "s", flops / peak,
+           measured.step_s - measured.traffic.seconds() / static_cast<double>(measured.steps));
   rows.add(fmt::format("utilisation ({}: {}; peak measured with GEMM on all ranks)",
                        convention.name, convention.formula),
            "", 1 / (1 + bubble),
@@ -242,8 +264,10 @@ std::vector<Compared> compare(const TrainPlan& plan, const Stage<T>& stage, Para
   add_memory(plan, stage, at, memory, rows);
   if (measured.steps == 0) return rows.take();
   rows.add("peak live microbatches", "", predicted_peak_live(plan, at.pp), measured.peak_live);
-  add_traffic(plan, stage.flat(), at, stage.units().owned(), measured, rows);
-  add_time<T>(plan, parallel, measured, threads, rows);
+  // A device's collectives are queued: what they take shows in no call.
+  const double alone_s = add_traffic(plan, stage.flat(), parallel, stage.units().owned(), measured,
+                                     threads.accelerator == nullptr, rows);
+  add_time<T>(plan, parallel, measured, alone_s, threads, rows);
   return rows.take();
 }
 

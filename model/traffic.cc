@@ -19,31 +19,9 @@ constexpr std::array kCounted = {
     std::pair{sched::Collective::kAllGather, Pattern::kAllGather},
 };
 
-const comm::Communicator* communicator_of(const Parallel& parallel, Group group) {
-  switch (group) {
-    case Group::kTensor:
-      return parallel.tensor();
-    case Group::kContext:
-      return parallel.context();
-    case Group::kCopies:
-      return parallel.copies();
-    case Group::kPipeline:
-      return parallel.pipeline();
-    case Group::kTie:
-      return parallel.tie();
-    case Group::kData:
-      return parallel.data();
-    case Group::kShard:
-      return parallel.hybrid() ? parallel.shard() : nullptr;
-    case Group::kShardGroups:
-      return parallel.shard_groups();
-  }
-  __builtin_unreachable();
-}
-
 Amount amount_of(const comm::Counter& counter, int sign) {
   return {sign * counter.calls, sign * counter.payload_bytes,
-          sign * static_cast<double>(counter.sent_bytes)};
+          sign * static_cast<double>(counter.sent_bytes), sign * counter.seconds};
 }
 
 Group group_of(const sched::Traffic& traffic) {
@@ -66,12 +44,35 @@ Amount collective(Pattern pattern, std::int64_t calls, std::int64_t elements, in
 
 }  // namespace
 
+comm::Communicator* communicator_of(const Parallel& parallel, Group group) {
+  switch (group) {
+    case Group::kTensor:
+      return parallel.tensor();
+    case Group::kContext:
+      return parallel.context();
+    case Group::kCopies:
+      return parallel.copies();
+    case Group::kPipeline:
+      return parallel.pipeline();
+    case Group::kTie:
+      return parallel.tie();
+    case Group::kData:
+      return parallel.data();
+    case Group::kShard:
+      return parallel.hybrid() ? parallel.shard() : nullptr;
+    case Group::kShardGroups:
+      return parallel.shard_groups();
+  }
+  __builtin_unreachable();
+}
+
 std::string_view name_of(Group group) { return kNames[static_cast<std::size_t>(group)]; }
 
 Amount& Amount::operator+=(const Amount& other) {
   calls += other.calls;
   payload_bytes += other.payload_bytes;
   sent_bytes += other.sent_bytes;
+  seconds += other.seconds;
   return *this;
 }
 
@@ -83,6 +84,14 @@ const Amount& Traffic::at(Group group, Pattern pattern) const {
   return amounts_[static_cast<std::size_t>(group)][static_cast<std::size_t>(pattern)];
 }
 
+double Traffic::seconds() const {
+  double sum = 0;
+  for (const auto& of_group : amounts_) {
+    for (const Amount& amount : of_group) sum += amount.seconds;
+  }
+  return sum;
+}
+
 void Traffic::add_counters(const Parallel& parallel, int sign) {
   for (std::size_t i = 0; i < kGroups; ++i) {
     const auto group = static_cast<Group>(i);
@@ -92,7 +101,8 @@ void Traffic::add_counters(const Parallel& parallel, int sign) {
     for (const auto& [op, pattern] : kCounted)
       at(group, pattern) += amount_of(counters.collective[static_cast<std::size_t>(op)], sign);
     const auto sent = sign * counters.send.sent_bytes;
-    at(group, Pattern::kMessage) += {sign * counters.send.calls, sent, static_cast<double>(sent)};
+    at(group, Pattern::kMessage) += {sign * counters.send.calls, sent, static_cast<double>(sent),
+                                     sign * (counters.send.seconds + counters.recv.seconds)};
   }
 }
 

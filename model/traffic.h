@@ -29,14 +29,16 @@ enum class Group : std::uint8_t {
 };
 inline constexpr std::size_t kGroups = 8;
 [[nodiscard]] std::string_view name_of(Group group);
+// Null where this rank is in none.
+[[nodiscard]] comm::Communicator* communicator_of(const Parallel& parallel, Group group);
 
 // Sums over calls; for messages, over those this rank sent.
 struct Amount {
   std::int64_t calls = 0;
   std::int64_t payload_bytes = 0;  // of the calls' whole arrays
   double sent_bytes = 0;           // by this rank
+  double seconds = 0;  // in calls and waits, those for late peers included; counted only
   Amount& operator+=(const Amount& other);
-  friend bool operator==(const Amount&, const Amount&) = default;
 };
 
 // By group and pattern.
@@ -44,6 +46,8 @@ class Traffic {
  public:
   [[nodiscard]] Amount& at(Group group, sched::Pattern pattern);
   [[nodiscard]] const Amount& at(Group group, sched::Pattern pattern) const;
+  // In calls and waits of all groups.
+  [[nodiscard]] double seconds() const;
   // Adds (sign +1) or takes away (-1) what the communicators have counted so far: the two around a
   // step leave the step's.
   void add_counters(const Parallel& parallel, int sign);

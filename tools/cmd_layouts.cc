@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <memory>
 
 #include "model/layouts.h"
 #include "sched/base/error.h"
 #include "sched/base/text.h"
+#include "sched/base/units.h"
 #include "tools/command.h"
 #include "tools/json_lines.h"
 #include "tools/session.h"
@@ -161,6 +163,30 @@ void write_record(JsonLines& json, const std::string& layout, std::string_view p
   json.write(record);
 }
 
+// Says now and then how far a run of many layouts is, and when it will be done.
+class Pace {
+ public:
+  explicit Pace(std::size_t layouts) : layouts_(layouts) {}
+  void add() {
+    ++done_;
+    const Clock::time_point now = Clock::now();
+    if (now - said_ < kSilence || done_ == layouts_) return;
+    said_ = now;
+    const double each_s =
+        std::chrono::duration<double>(now - begin_).count() / static_cast<double>(done_);
+    fmt::print("  {} of {} layouts, {} each, left {}\n", done_, layouts_, format_seconds(each_s),
+               format_seconds(each_s * static_cast<double>(layouts_ - done_)));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kSilence{10};
+  std::size_t layouts_;
+  std::size_t done_ = 0;
+  Clock::time_point begin_ = Clock::now();
+  Clock::time_point said_ = begin_;
+};
+
 // All layouts in one precision; returns how many fail.
 int run_precision(const model::TrainOptions& base, std::string_view precision,
                   std::vector<model::TrainOptions> layouts, comm::Communicator& world,
@@ -184,6 +210,7 @@ int run_precision(const model::TrainOptions& base, std::string_view precision,
   }
   int failed = 0;
   Worst worst;
+  Pace pace(layouts.size());
   for (const model::TrainOptions& layout : layouts) {
     const model::LayoutRun run = model::run_layout(model::make_plan(layout, world.world()), world,
                                                    batch, static_cast<int>(base.steps));
@@ -195,6 +222,7 @@ int run_precision(const model::TrainOptions& base, std::string_view precision,
     const auto shown = [](double value) { return fmt::format("{:.1e}", value); };
     fmt::print("{}", table.row({name, shown(error.loss), shown(error.norm), shown(error.gradient),
                                 shown(error.weight), remark(error, bound)}));
+    pace.add();
     std::fflush(stdout);
     worst.add(error, name);
     write_record(json, name, precision, world.world(), error, holds);

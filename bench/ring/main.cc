@@ -1,0 +1,156 @@
+// bench_ring: attention over a ring of ranks, forward and backward, with each way of sharing out
+// the positions of a causal sequence, beside what theory says of them.
+//
+// Work is counted in blocks of T / 2c by T / 2c. Of c ranks with contiguous positions rank r has
+// 4 r + 2, with zigzag and striped ones every rank 2 c. On n cores a pass takes no less than the
+// busiest rank's work, nor than all work over n: the ratio to zigzag's is the theory. What a core
+// for each rank would give is seen in the processor time of the busiest rank.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "model/attention.h"
+#include "sched/base/error.h"
+#include "tools/args.h"
+#include "tools/json_lines.h"
+#include "tools/machine.h"
+
+namespace sinew::bench {
+namespace {
+
+struct Options {
+  std::string json;
+  std::int64_t time = 2048;
+  std::int64_t heads = 4;
+};
+
+constexpr std::int64_t kHeadDim = 64;
+
+struct Passes {
+  double wall_s = 0;       // the slowest rank's
+  double processor_s = 0;  // the busiest rank's
+};
+
+double processor_now_s() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// The best of some passes, each begun by all ranks at once.
+Passes time_passes(const Options& options, sched::ContextMode mode, int ranks) {
+  Passes best{1e9, 1e9};
+  std::mutex mutex;
+  comm::Communicator::run_threads(ranks, {.transport = "local"}, [&](comm::Communicator& ring) {
+    const kernels::AttentionShape shape{.batch = 1,
+                                        .time = options.time / ranks,
+                                        .heads = options.heads,
+                                        .kv_heads = options.heads,
+                                        .head_dim = kHeadDim};
+    model::Arena arena("bench");
+    const auto attention = model::make_attention<float>(shape, mode, &ring, arena);
+    const std::int64_t width = shape.time * shape.heads * kHeadDim;
+    auto* qkv = arena.allocate<float>(3 * width);
+    auto* out = arena.allocate<float>(width);
+    auto* lse = arena.allocate<float>(shape.time * shape.heads);
+    auto* d_qkv = arena.allocate<float>(3 * width);
+    for (std::int64_t i = 0; i < 3 * width; ++i)
+      qkv[i] = static_cast<float>((i * 37 + ring.rank()) % 101) / 101 - 0.5F;
+    constexpr int kPasses = 7;
+    for (int pass = 0; pass < kPasses; ++pass) {
+      ring.barrier();
+      const double processor = processor_now_s();
+      timespec begin{};
+      clock_gettime(CLOCK_MONOTONIC, &begin);
+      attention->forward(qkv, out, lse, {});
+      attention->backward(qkv, out, lse, out, d_qkv, {});
+      timespec end{};
+      clock_gettime(CLOCK_MONOTONIC, &end);
+      double most[2] = {static_cast<double>(end.tv_sec - begin.tv_sec) +
+                            1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec),
+                        processor_now_s() - processor};
+      ring.all_reduce(most, most, 2, DType::kF64, ReduceOp::kMax);
+      const std::lock_guard<std::mutex> lock(mutex);
+      best.wall_s = std::min(best.wall_s, most[0]);
+      best.processor_s = std::min(best.processor_s, most[1]);
+    }
+  });
+  return best;
+}
+
+// In blocks, of one pass on so many cores.
+double theory_blocks(sched::ContextMode mode, int ranks, int cores) {
+  const double all = 2.0 * ranks * ranks;
+  const double busiest = mode == sched::ContextMode::kContiguous ? 4 * ranks - 2 : 2 * ranks;
+  return std::max(busiest, all / cores);
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  tools::Args args("bench_ring", "ring attention with each way of sharing out positions");
+  args.option("--json", options.json, "file of one JSON record a line");
+  args.option("--time", options.time, "positions of the sequence, a multiple of 8", {8, 1 << 20});
+  args.option("--heads", options.heads, "heads", {1, 64});
+  if (!args.parse(std::vector<std::string>(argv + 1, argv + argc))) {
+    fmt::print("{}", args.help());
+    return 0;
+  }
+  if (options.time % 8 != 0)
+    throw UsageError(fmt::format("--time {}; legal values: multiples of 8", options.time));
+  const int cores = tools::concurrent_ranks(tools::describe_machine());
+  tools::JsonLines json(options.json);
+  fmt::print(
+      "{} positions, {} heads of {} channels, f32, {} cores; times over zigzag's, measured and by "
+      "theory\n{:>5}  {:<11}{:>10}{:>8}{:>8}{:>12}{:>8}{:>14}\n",
+      options.time, options.heads, kHeadDim, cores, "ranks", "positions", "pass", "ratio", "theory",
+      "busiest", "ratio", "theory, c cores");
+  for (const int ranks : {2, 4}) {
+    Passes zigzag;
+    for (const char* name : {"zigzag", "contiguous", "striped"}) {
+      const sched::ContextMode mode = sched::parse_context_mode(name);
+      const auto over_zigzag = [&](int on) {
+        return theory_blocks(mode, ranks, on) /
+               theory_blocks(sched::ContextMode::kZigzag, ranks, on);
+      };
+      const Passes found = time_passes(options, mode, ranks);
+      if (mode == sched::ContextMode::kZigzag) zigzag = found;
+      const double wall = found.wall_s / zigzag.wall_s;
+      const double processor = found.processor_s / zigzag.processor_s;
+      fmt::print("{:>5}  {:<11}{:>7.1f} ms{:>8.2f}{:>8.2f}{:>9.1f} ms{:>8.2f}{:>14.2f}\n", ranks,
+                 name, found.wall_s * 1e3, wall, over_zigzag(cores), found.processor_s * 1e3,
+                 processor, over_zigzag(ranks));
+      tools::JsonRecord record;
+      record.add("ranks", ranks)
+          .add("cores", cores)
+          .add("positions", name)
+          .add("pass_s", found.wall_s)
+          .add("ratio", wall)
+          .add("ratio_theory", over_zigzag(cores))
+          .add("busiest_processor_s", found.processor_s)
+          .add("busiest_ratio", processor)
+          .add("busiest_ratio_theory", over_zigzag(ranks));
+      json.write(record);
+    }
+  }
+  json.keep();
+  return 0;
+}
+
+}  // namespace
+}  // namespace sinew::bench
+
+int main(int argc, char** argv) {
+  try {
+    return sinew::bench::run(argc, argv);
+  } catch (const sinew::UsageError& error) {
+    fmt::print(stderr, "bench_ring: {}\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bench_ring: {}\n", error.what());
+    return 1;
+  }
+}
