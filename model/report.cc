@@ -208,8 +208,8 @@ void add_time(const TrainPlan& plan, Parallel& parallel, const Measured& measure
   const double bubble = predicted_bubble(plan);
   rows.add("step time (operations at GEMM's rate, bubble, communication alone)", "s",
            flops / peak * (1 + bubble) + alone_s, measured.step_s);
-  rows.add("of it outside communication (operations at GEMM's rate)", "s", flops / peak,
-           measured.step_s - measured.traffic.seconds() / static_cast<double>(measured.steps));
+  rows.add("of a mean step outside communication (operations at GEMM's rate)", "s", flops / peak,
+           measured.mean_s - measured.traffic.seconds() / static_cast<double>(measured.steps));
   rows.add(fmt::format("utilisation ({}: {}; peak measured with GEMM on all ranks)",
                        convention.name, convention.formula),
            "", 1 / (1 + bubble),

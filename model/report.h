@@ -22,6 +22,7 @@ namespace sinew::model {
 struct Measured {
   std::int64_t steps = 0;
   double step_s = 0;  // median
+  double mean_s = 0;
   int peak_live = 0;
   Traffic traffic;  // of all steps
 };

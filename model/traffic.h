@@ -37,7 +37,9 @@ struct Amount {
   std::int64_t calls = 0;
   std::int64_t payload_bytes = 0;  // of the calls' whole arrays
   double sent_bytes = 0;           // by this rank
-  double seconds = 0;  // in calls and waits, those for late peers included; counted only
+  // In calls and waits, those for late peers included; of tiny calls one in many is timed and
+  // stands for all. Counted only.
+  double seconds = 0;
   Amount& operator+=(const Amount& other);
 };
 

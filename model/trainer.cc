@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include "comm/wait.h"
 #include "kernels/elementwise.h"
@@ -441,8 +442,11 @@ Summary TrainerOf<T>::summary() {
   summary.step_ms_median = median * 1e3;
   summary.tokens_per_s =
       median > 0 ? static_cast<double>(plan_.options.batch * plan_.options.seq) / median : 0;
+  const double mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) /
+                      std::max<double>(1, static_cast<double>(sorted.size()));
   const Measured measured{.steps = static_cast<std::int64_t>(step_seconds_.size()),
                           .step_s = median,
+                          .mean_s = mean,
                           .peak_live = runner_.peak_live(),
                           .traffic = traffic_};
   summary.compared = compare<T>(plan_, stage_, parallel_, memory_, measured, threads_);
