@@ -59,7 +59,7 @@ struct Links {
     return kLinkHeaderBytes + kLinkPostBytes +
            std::int64_t{world} * kLinkLanes * channels * link_bytes();
   }
-  [[nodiscard]] char* post(int owner, int peer) const {
+  [[nodiscard]] constexpr char* post(int owner, int peer) const {
     return memory[owner] + kLinkHeaderBytes + std::int64_t{peer} * std::int64_t{sizeof(CallPost)};
   }
   // Where the owner keeps what `peer` sends it.

@@ -32,7 +32,9 @@ GPU_FUNCTION T from_wide(Wide<T> value) {
 // IEEE 754-2019 minimum and maximum: NaN if either is, -0 below +0.
 template <typename W>
 GPU_FUNCTION W minimum(W a, W b) {
-  if constexpr (std::is_floating_point_v<W>) {
+  if constexpr (std::is_same_v<W, float>) {
+    return gpu::minimum(a, b);
+  } else if constexpr (std::is_floating_point_v<W>) {
     if (a != a || b != b) return a + b;
     if (a == b) return std::signbit(a) ? a : b;
   }
@@ -41,7 +43,9 @@ GPU_FUNCTION W minimum(W a, W b) {
 
 template <typename W>
 GPU_FUNCTION W maximum(W a, W b) {
-  if constexpr (std::is_floating_point_v<W>) {
+  if constexpr (std::is_same_v<W, float>) {
+    return gpu::maximum(a, b);
+  } else if constexpr (std::is_floating_point_v<W>) {
     if (a != a || b != b) return a + b;
     if (a == b) return std::signbit(a) ? b : a;
   }

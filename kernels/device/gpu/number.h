@@ -62,6 +62,17 @@ GPU_FUNCTION float tanh_approx(float x) {
   asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+// IEEE 754-2019 minimum and maximum: NaN if either is, -0 below +0. One instruction since sm_80.
+GPU_FUNCTION float minimum(float a, float b) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+GPU_FUNCTION float maximum(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
 // Not fused: the two roundings of the CPU kernels, where equal bits are promised.
 GPU_FUNCTION float multiply_rounded(float a, float b) { return __fmul_rn(a, b); }
 GPU_FUNCTION float add_rounded(float a, float b) { return __fadd_rn(a, b); }
@@ -85,6 +96,16 @@ GPU_FUNCTION float exp2_approx(float x) { return std::exp2(x); }
 GPU_FUNCTION float rsqrt_approx(float x) { return 1.0F / std::sqrt(x); }
 GPU_FUNCTION float reciprocal_approx(float x) { return 1.0F / x; }
 GPU_FUNCTION float tanh_approx(float x) { return std::tanh(x); }
+GPU_FUNCTION float minimum(float a, float b) {
+  if (a != a || b != b) return a + b;
+  if (a == b) return std::signbit(a) ? a : b;
+  return a < b ? a : b;
+}
+GPU_FUNCTION float maximum(float a, float b) {
+  if (a != a || b != b) return a + b;
+  if (a == b) return std::signbit(a) ? b : a;
+  return a < b ? b : a;
+}
 GPU_FUNCTION float multiply_rounded(float a, float b) { return a * b; }
 GPU_FUNCTION float add_rounded(float a, float b) { return a + b; }
 
