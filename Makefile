@@ -1,7 +1,7 @@
 # Thin: every target is one preset or one script. `make demo` and `make test` do all the set-up.
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup build demo test test-full test-rdma gpu-test gpu-bench check sanitize bench format clean
+.PHONY: all setup build demo test test-full test-rdma test-ptx gpu-test gpu-bench check sanitize bench format clean
 
 all: build
 
@@ -38,6 +38,11 @@ test-rdma: setup
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target test_net
 	@tests/net/vm/run.sh build/tests/test_net
+
+# The device tests on kernels from nvcc's PTX, interpreted; prints why it is skipped where there is no nvcc.
+test-ptx: setup
+	@cmake --preset release >/dev/null
+	@tests/gpu/ptx/run.sh $(JOBS)
 
 # On a machine with a GPU, with or without MPI: every check, and every measurement, with results in bench/results.
 # Each says what is missing where there is none.

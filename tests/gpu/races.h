@@ -10,6 +10,8 @@ inline constexpr bool kRaceDetector = false;
 #endif
 
 [[nodiscard]] long races_seen();
+// From now on a test that ends with a race it did not expect fails.
+void fail_tests_on_races();
 
 // During its life reports are expected: they are counted, not printed and not held against the
 // test. kFirst: one is enough, the launches that run then are stopped (each report costs

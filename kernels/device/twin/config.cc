@@ -42,7 +42,10 @@ std::string describe(const Config& config) {
   return text;
 }
 
-Scope::Scope(const Config& config) : outer_(innermost), config_(config) { innermost = &config_; }
+Scope::Scope(const Config& config) : outer_(innermost), config_(config) {
+  if (config_.interpreter == nullptr) config_.interpreter = current().interpreter;
+  innermost = &config_;
+}
 
 Scope::~Scope() { innermost = outer_; }
 

@@ -33,7 +33,8 @@ struct Config {
 
 [[nodiscard]] std::string describe(const Config& config);
 
-// Streams created by this thread during a scope's life use its configuration. Scopes nest.
+// Streams created by this thread during a scope's life use its configuration. Scopes nest; an
+// interpreter stays unless an inner one names another.
 class Scope {
  public:
   explicit Scope(const Config& config);

@@ -28,6 +28,8 @@ struct KernelCall {
 class Interpreter {
  public:
   virtual ~Interpreter() = default;
+  // Major compute capability of what it runs, which decides between versions of a kernel.
+  [[nodiscard]] virtual int compute_major() const = 0;
   [[nodiscard]] virtual std::string run(Engine& engine, const device::LaunchShape& shape,
                                         const Config& config, std::uint64_t serial,
                                         const KernelCall& call) = 0;

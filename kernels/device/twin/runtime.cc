@@ -116,9 +116,10 @@ int selected() { return 0; }
 
 const Properties& properties() {
   thread_local Properties result;
+  const twin::Interpreter* interpreter = twin::Scope::current().interpreter;
   result = {.name = "host twin",
             .multiprocessors = twin::Scope::current().multiprocessors,
-            .major = 9,
+            .major = interpreter != nullptr ? interpreter->compute_major() : 9,
             .minor = 0,
             .memory_bytes = twin::kMemoryBytes,
             .shared_bytes_block_max = std::size_t{227} * 1024,
