@@ -123,6 +123,7 @@ bool loads(const char* library) {
   return handle != nullptr;
 }
 
+#if SINEW_HAVE_MPI
 // The program `name` along the search path, or an empty text.
 std::string find_program(const std::string& name) {
   const char* path = std::getenv("PATH");
@@ -133,13 +134,6 @@ std::string find_program(const std::string& name) {
   return {};
 }
 
-#if !SINEW_HAVE_MPI
-Finding look_at_mpi() {
-  return {"MPI", false, "this build has none",
-          "ranks are started by tools/launch.sh; for mpirun: apt-get install libopenmpi-dev "
-          "openmpi-bin, and build anew"};
-}
-#else
 Finding look_at_mpi() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version = {};
   int length = 0;
@@ -150,6 +144,12 @@ Finding look_at_mpi() {
   return {"MPI", !launcher.empty(),
           fmt::format("{}, {}", name, launcher.empty() ? "no mpirun in PATH" : launcher),
           "mpirun starts the ranks: apt-get install openmpi-bin"};
+}
+#else
+Finding look_at_mpi() {
+  return {"MPI", false, "this build has none",
+          "ranks are started by tools/launch.sh; for mpirun: apt-get install libopenmpi-dev "
+          "openmpi-bin, and build anew"};
 }
 #endif
 
