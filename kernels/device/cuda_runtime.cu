@@ -71,17 +71,23 @@ struct Stream::State {
 };
 
 std::string unavailable() {
+  // The runtime calls a driver that is not there one that is too old.
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    return "there is no NVIDIA driver (libcuda.so.1); install it, or pass the GPU into the "
+           "container, or use "
+           "--device cpu";
+  }
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
   cudaGetLastError();
-  if (error != cudaSuccess)
-    return std::string("cuda: ") + cudaGetErrorString(error) + remedy(error);
-  if (devices == 0) return "cuda: no device" + remedy(cudaErrorNoDevice);
+  if (error != cudaSuccess) return cudaGetErrorString(error) + remedy(error);
+  if (devices == 0) return "there is no device" + remedy(cudaErrorNoDevice);
   cudaDeviceProp found{};
   check(cudaGetDeviceProperties(&found, 0), "reading the properties of device 0");
   if (found.major < 8) {
-    return std::string("cuda: ") + found.name + " has compute capability " +
-           std::to_string(found.major) + "." + std::to_string(found.minor) +
+    return std::string(found.name) + " has compute capability " + std::to_string(found.major) +
+           "." + std::to_string(found.minor) +
            "; this build needs 8.0 or newer, or use --device cpu";
   }
   return {};
