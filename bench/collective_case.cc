@@ -56,8 +56,8 @@ double below(std::uint64_t word, double limit) {
 
 // Where the type counts too few for each rank to give something, so many ranks do, in turn.
 double sum_part(const CollectiveShape& shape, int rank, std::int64_t index) {
-  const double most = exact_max(shape.dtype);
-  const auto givers = std::min<std::int64_t>(shape.world, static_cast<std::int64_t>(most / 2));
+  const double most = exact_max(shape.dtype) / std::max(1.0, shape.factor);
+  const auto givers = std::clamp<std::int64_t>(static_cast<std::int64_t>(most / 2), 1, shape.world);
   if ((rank + index) % shape.world >= givers) return 0;
   return below(mixed(rank, index), most / static_cast<double>(givers));
 }
@@ -212,7 +212,8 @@ double reduced_value(const CollectiveShape& shape, std::int64_t index) {
         break;
     }
   }
-  return shape.reduce == ReduceOp::kAvg ? result / shape.world : result;
+  if (shape.reduce == ReduceOp::kAvg) return result / shape.world;
+  return shape.reduce == ReduceOp::kSum ? result * shape.factor : result;
 }
 
 struct CollectiveCase::Memory {
@@ -240,6 +241,10 @@ CollectiveCase::CollectiveCase(comm::Communicator& communicator, const Collectiv
                                Buffers buffers)
     : communicator_(communicator), shape_(shape), memory_(std::make_unique<Memory>()) {
   const std::size_t element = size_of(shape.dtype);
+  visit(shape.dtype, [&](auto zero) {
+    const auto factor = stored<decltype(zero)>(shape.factor);
+    std::memcpy(factor_, &factor, sizeof factor);
+  });
   const auto input_bytes = static_cast<std::size_t>(shape.input_count()) * element;
   const auto output_bytes = static_cast<std::size_t>(shape.output_count()) * element;
   if (!shape.inplace) {
@@ -271,7 +276,8 @@ void CollectiveCase::fill() {
 }
 
 void CollectiveCase::run(std::string_view algorithm) {
-  const comm::Call call = {.algorithm = algorithm};
+  const comm::Call call = {.algorithm = algorithm,
+                           .factor = shape_.factor != 1 ? factor_ : nullptr};
   const std::int64_t count = shape_.count;
   switch (shape_.op) {
     case Collective::kAllReduce:

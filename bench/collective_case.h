@@ -25,6 +25,9 @@ struct CollectiveShape {
   int rank = 0;
   int root = 0;
   bool inplace = false;
+  // Of sums: what every rank's input counts times. 1 to 4 and whole, or a smaller power of two, so
+  // that results stay exact in every type.
+  double factor = 1;
 
   [[nodiscard]] std::int64_t input_count() const;
   [[nodiscard]] std::int64_t output_count() const;
@@ -68,6 +71,7 @@ class CollectiveCase {
   std::unique_ptr<Memory> memory_;
   void* input_ = nullptr;
   void* output_ = nullptr;
+  alignas(8) std::byte factor_[8] = {};  // one element
 };
 
 }  // namespace sinew::bench

@@ -6,6 +6,8 @@ namespace sinew::bench {
 
 std::string why_mpi_lacks(const CollectiveShape& /*shape*/) { return "this build has no MPI"; }
 
+std::string mpi_library() { return {}; }
+
 void mpi_collective(const CollectiveShape& shape, const void* /*input*/, void* /*output*/) {
   CHECK(why_mpi_lacks(shape).empty());
 }

@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <limits>
+#include <string_view>
 
 #include "sched/base/check.h"
 
@@ -62,6 +63,23 @@ std::string why_mpi_lacks(const CollectiveShape& shape) {
   if (shape.count > std::numeric_limits<int>::max())
     return "MPI counts to " + std::to_string(std::numeric_limits<int>::max()) + " elements";
   return {};
+}
+
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string_view said(text, static_cast<std::size_t>(length));
+  std::string words;
+  for (const char letter : said.substr(0, said.find_first_of(",\n"))) {
+    const bool blank = letter == ' ' || letter == '\t';
+    if (!blank) {
+      words += letter;
+    } else if (!words.empty() && words.back() != ' ') {
+      words += ' ';
+    }
+  }
+  return words;
 }
 
 void mpi_collective(const CollectiveShape& shape, const void* input, void* output) {

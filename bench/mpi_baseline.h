@@ -15,8 +15,13 @@ namespace sinew::bench {
 // lacks floats of 16 and 8 bits, and counts beyond an int.
 [[nodiscard]] std::string why_mpi_lacks(const CollectiveShape& shape);
 
+// Which library is measured, in its own words without what follows the version: "Open MPI v4.1.4",
+// "MPICH Version: 4.0.2". Empty in a build without MPI.
+[[nodiscard]] std::string mpi_library();
+
 // Calls MPI's collective on MPI_COMM_WORLD with the shape's count, in place where the shape says
-// so. An average is summed only: MPI has no average, and the missing division favours it.
+// so. An average is summed only: MPI has no average, and the missing division favours it; so
+// does a missing factor.
 void mpi_collective(const CollectiveShape& shape, const void* input, void* output);
 
 }  // namespace sinew::bench

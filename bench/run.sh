@@ -49,6 +49,12 @@ google() {
     --benchmark_out="$results/$name.json" --benchmark_out_format=json
 }
 
+mpich_sinew() {
+  [[ -x build/mpich/sinew ]] ||
+    { echo "bench: build/mpich/sinew is missing: cmake --preset mpich && cmake --build --preset mpich" >&2; return 1; }
+  echo build/mpich/sinew
+}
+
 part_collectives_2() {
   record collectives_2 "$run" -n 2 build/sinew coll --op all_reduce --algo auto --bytes 8:32M:x4,64M --check --baseline mpi
 }
@@ -60,6 +66,24 @@ part_operations_2() {
 }
 part_collectives_8() {
   record collectives_8 "$run" -n 8 build/sinew coll --op all_reduce --algo auto --bytes 8:16M:x8 --check --baseline mpi
+}
+# The same beside MPICH, by a build with it (README.md); Open MPI's files stay.
+part_collectives_mpich_2() {
+  local sinew
+  sinew=$(mpich_sinew)
+  record collectives_mpich_2 "$run" -n 2 "$sinew" coll --op all_reduce --algo auto --bytes 8:32M:x4,64M --check \
+    --baseline mpi
+}
+part_operations_mpich_2() {
+  local sinew
+  sinew=$(mpich_sinew)
+  record operations_mpich_2 "$run" -n 2 "$sinew" coll --op all --algo auto --bytes 8,64K,4M --check --baseline mpi
+}
+part_collectives_mpich_8() {
+  local sinew
+  sinew=$(mpich_sinew)
+  record collectives_mpich_8 "$run" -n 8 "$sinew" coll --op all_reduce --algo auto --bytes 8,512,32K,2M --check \
+    --baseline mpi
 }
 part_symmetric_2() {
   record symmetric_2 "$run" -n 2 build/sinew coll --op all_reduce --buffers symmetric --bytes 64K:64M:x4 --check \

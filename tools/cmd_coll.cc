@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -61,6 +62,7 @@ struct Options {
   bool check = false;
   double budget_ms = 100;
   double timeout_s = 60;
+  double factor = 1;
 };
 
 // What the options ask for, checked before any collective work.
@@ -115,6 +117,33 @@ std::string_view name_of(CollectiveCase::Buffers buffers) {
   return buffers == CollectiveCase::Buffers::kPlain ? "plain" : "symmetric";
 }
 
+bool reduces(sched::Collective op) { return sched::Contract{.op = op}.reduces(); }
+
+// Checked results are exact ones: a factor must not make them round.
+void require_factor(const Options& options, const Request& request) {
+  if (options.factor == 1) return;
+  const std::string given = fmt::format("--factor {}", options.factor);
+  int exponent = 0;
+  const bool shifts = std::frexp(options.factor, &exponent) == 0.5;
+  const bool whole = options.factor == std::floor(options.factor);
+  if (!whole && !shifts) {
+    throw UsageError(given +
+                     " would round: legal are whole numbers and powers of two, from 1/64 to 4");
+  }
+  for (const DType dtype : request.dtypes) {
+    if (whole || info(dtype).is_float) continue;
+    throw UsageError(fmt::format("{} is no {}: legal are whole numbers from 1 to 4", given,
+                                 sinew::name_of(dtype)));
+  }
+  for (const ReduceOp reduce : request.reduces) {
+    if (reduce == ReduceOp::kSum) continue;
+    throw UsageError(
+        fmt::format("{} is of sums: legal with --reduce {} is 1", given, sinew::name_of(reduce)));
+  }
+  if (std::none_of(request.ops.begin(), request.ops.end(), reduces))
+    throw UsageError(given + ": no operation of --op sums anything; legal is 1");
+}
+
 Request parse_request(const Options& options) {
   Request request;
   request.ops =
@@ -136,6 +165,7 @@ Request parse_request(const Options& options) {
   request.reduces =
       in_option("--reduce", [&] { return parse_list<ReduceOp>(options.reduces, parse_reduce_op); });
   request.buffers = parse_list<CollectiveCase::Buffers>(options.buffers, parse_buffers);
+  require_factor(options, request);
   return request;
 }
 
@@ -213,7 +243,8 @@ class Bench {
       : communicator_(communicator),
         options_(options),
         json_(communicator.rank() == 0 ? options.json : std::string()),
-        table_({}) {}
+        table_({}),
+        mpi_library_(options.baseline == "mpi" ? bench::mpi_library() : std::string()) {}
 
   // Returns the number of wrong elements.
   std::int64_t run(const Request& request) {
@@ -270,10 +301,13 @@ class Bench {
 
   void heading(sched::Collective op, DType dtype, ReduceOp reduce,
                CollectiveCase::Buffers buffers) {
-    print(fmt::format("{}{}: {} over {}, {} {}, {} buffers{}\n", first_ ? "" : "\n",
+    const bool times = reduces(op) && options_.factor != 1;
+    print(fmt::format("{}{}: {} over {}, {} {}{}, {} buffers{}\n", first_ ? "" : "\n",
                       sched::name_of(op), counted(communicator_.world(), "rank"),
                       communicator_.transport_name(), sinew::name_of(dtype), sinew::name_of(reduce),
+                      times ? fmt::format(" of inputs times {}", options_.factor) : "",
                       name_of(buffers), options_.inplace ? ", in place" : ""));
+    if (!mpi_library_.empty()) print(fmt::format("MPI is {}\n", mpi_library_));
     if (communicator_.world() == 1) {
       print("links: none, since there is one rank\n");
     } else {
@@ -305,7 +339,8 @@ class Bench {
           .world = communicator_.world(),
           .rank = communicator_.rank(),
           .root = request.schedule ? request.schedule->contract.root : options_.root,
-          .inplace = options_.inplace};
+          .inplace = options_.inplace,
+          .factor = reduces(op) ? options_.factor : 1};
       shape.count = bench::count_for_bytes(op, dtype, shape.world, bytes);
       if (std::exchange(last_count, shape.count) == shape.count) continue;
       run_shape(request, shape, buffers);
@@ -441,6 +476,7 @@ class Bench {
         .add("count", shape.count)
         .add("dtype", sinew::name_of(shape.dtype))
         .add("reduce", sinew::name_of(shape.reduce))
+        .add("factor", shape.factor == 1 ? std::nullopt : std::optional(shape.factor))
         .add("inplace", shape.inplace)
         .add("buffers", name_of(buffers))
         .add("t_min_us", row.times.min_s * 1e6)
@@ -456,6 +492,7 @@ class Bench {
         .add("memory_bound_us", in_cache ? std::nullopt : std::optional(memory_bound_s * 1e6))
         .add("memory_fraction", in_cache ? std::nullopt : std::optional(memory_fraction))
         .add("mpi_us", mpi ? std::optional(mpi->median_s * 1e6) : std::nullopt);
+    if (!mpi_library_.empty()) record.add("mpi_library", mpi_library_);
     json_.write(record);
   }
 
@@ -463,6 +500,7 @@ class Bench {
   const Options& options_;
   JsonLines json_;
   Table table_;
+  std::string mpi_library_;  // empty: not measured
   bench::LinkModel links_;
   double memory_rate_ = 0;  // bytes per second of all ranks together
   sched::Cost own_cost_;    // of the user's schedule
@@ -494,7 +532,7 @@ void require_fit(const Options& options, const Args& args, bool on_device) {
         "--transport {} does not move device memory: legal with --device cuda are auto, {}",
         options.transport, comm::kCudaIpcName));
   }
-  args.refuse_given({"--schedule", "--copies", "--selection", "--explain-choice"},
+  args.refuse_given({"--schedule", "--copies", "--selection", "--explain-choice", "--factor"},
                     "with --device cuda: it is for host memory");
   if (options.buffers != plain.buffers)
     throw UsageError(fmt::format("--buffers {} is for host memory: legal with --device cuda is {}",
@@ -558,6 +596,8 @@ Run declare_coll(Args& args) {
               "sizes of the full vector: 1M, 8:64M:x4, 1K:4K:+1K, joined by commas");
   args.option("--dtype", o->dtypes, "element types, joined by commas: " + dtype_names());
   args.option("--reduce", o->reduces, "reductions, joined by commas: " + reduce_names());
+  args.option("--factor", o->factor, "of sums: every rank's input counts so many times",
+              {.min = 1.0 / 64, .max = 4});
   args.option("--buffers", o->buffers, "plain, symmetric, or both joined by a comma");
   args.choice("--copies", o->copies, {"auto", "slots", "pull"},
               "how large messages between ordinary buffers travel");
@@ -581,6 +621,7 @@ Run declare_coll(Args& args) {
               {.min = 0.1, .max = 86400});
   args.option("--json", o->json, "write JSON lines to this file");
   args.exclude("--schedule", {"--op", "--root"}, "the file says it");
+  args.exclude("--schedule", {"--factor"}, "a schedule's inputs count once");
   return [o, &args] { return run_coll(*o, args); };
 }
 

@@ -2,12 +2,21 @@
 # mpirun as this project uses it on one machine: more ranks than cores is normal, root in a container is
 # allowed, no rank is bound to a core, and a rank that ends with an error speaks for itself (mpirun adds no
 # lines). One that a signal ended cannot, nor its peers where none of them waited for it: that is said here.
-# Arguments are mpirun's own.
+# Arguments are mpirun's own. A program of a build with MPICH is started by MPICH's mpirun, any other by the mpirun
+# in PATH; MPIRUN names another.
 set -uo pipefail
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_orte_execute_quiet=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-"${MPIRUN:-mpirun}" "$@" <&0 &
+if [[ -z "${MPIRUN:-}" ]]; then
+  MPIRUN=mpirun
+  for word in "$@"; do
+    [[ -f $word && -x $word ]] || continue
+    grep -q 'libmpich\.so' "$word" && MPIRUN=$(command -v mpirun.mpich || echo mpirun)
+    break
+  done
+fi
+"$MPIRUN" "$@" <&0 &
 launcher=$!
 told=
 for signal in INT TERM HUP; do

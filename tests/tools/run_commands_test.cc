@@ -95,7 +95,10 @@ TEST(Coll, WritesTheKeysThatScriptsDependOn) {
     expect_keys(row, {"op",           "algo",     "transport",       "ranks",           "bytes",
                       "dtype",        "reduce",   "inplace",         "buffers",         "t_min_us",
                       "t_median_us",  "t_p99_us", "algbw_GBps",      "busbw_GBps",      "wrong",
-                      "predicted_us", "bound_us", "memory_bound_us", "memory_fraction", "mpi_us"});
+                      "predicted_us", "bound_us", "memory_bound_us", "memory_fraction", "mpi_us",
+                      "mpi_library",  "factor"});
+    EXPECT_NE(row["mpi_library"].get<std::string>().find_first_of("0123456789"), std::string::npos);
+    EXPECT_TRUE(row["factor"].is_null());
     EXPECT_GT(row["mpi_us"].get<double>(), 0);
     EXPECT_LE(row["t_min_us"].get<double>(), row["t_median_us"].get<double>());
     EXPECT_LE(row["t_median_us"].get<double>(), row["t_p99_us"].get<double>());
@@ -103,6 +106,21 @@ TEST(Coll, WritesTheKeysThatScriptsDependOn) {
   }
   EXPECT_EQ(rows[0]["buffers"], "plain");
   EXPECT_EQ(rows[1]["buffers"], "symmetric");
+}
+
+TEST(Coll, PreMultipliedSumsAreExactInEveryType) {
+  const TestFolder folder;
+  for (const std::string arguments : {"--dtype f64,f32,f16,bf16,e4m3,e5m2 --factor 0.5",
+                                      "--dtype f32,e5m2,i8,u8,i32,u32,i64,u64 --factor 3"}) {
+    const Outcome outcome = run_sinew_ranks(
+        3, "coll --op all_reduce,reduce_scatter,reduce --bytes 30,9000 --check --budget-ms 0.1 " +
+               arguments + " --json " + folder.path("rows"));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    for (const nlohmann::json& row : json_lines(folder.read("rows"))) {
+      EXPECT_EQ(row["wrong"], 0) << row;
+      EXPECT_FALSE(row["factor"].is_null()) << row;
+    }
+  }
 }
 
 TEST(Coll, MeasuresAScheduleFromAFileAndRefusesAChangedOne) {
