@@ -29,6 +29,8 @@ constexpr std::int64_t kTroubleNs = 2'000'000;
 constexpr int kLastLooks = 200;
 
 constexpr int kTimeOneOf = 16;
+// With more, algorithms of few rounds take over (select.cc).
+constexpr int kMostStagedRanks = 64;
 // Between two looks for what peers on other hosts have to say, of a rank that does not wait.
 constexpr std::int64_t kHearNs = 200'000;
 
@@ -64,6 +66,10 @@ Engine::Engine(Parts parts, Options options)
   memory += Roster::size_bytes(world_);
   boxes_ = std::make_unique<SmallBoxes>(memory, rank_, world_);
   memory += SmallBoxes::size_bytes(world_);
+  if (wants_stage()) {
+    stage_ = std::make_unique<Stage>(memory, world_);
+    memory += Stage::size_bytes(world_);
+  }
   make_transports(parts, memory);
   messages_ = std::make_unique<Messages>(*transport_, rank_, world_);
   for (int channel = 0; channel < kChannels; ++channel)
@@ -102,8 +108,18 @@ bool Engine::alone_on_host() const {
   return world_ > 1;
 }
 
+bool Engine::wants_stage() const {
+  if (world_ == 1 || world_ > kMostStagedRanks || memory_->one_address_space()) return false;
+  const bool plain = options_.small_calls && options_.fuse && options_.copies == Copies::kAuto &&
+                     !options_.wrap_transport;
+  return plain && std::ranges::all_of(choice_.hosts, [&](int host) {
+           return host == choice_.hosts[static_cast<std::size_t>(rank_)];
+         });
+}
+
 void Engine::share_block(const Parts& parts) {
   std::size_t size = Roster::size_bytes(world_) + SmallBoxes::size_bytes(world_);
+  if (wants_stage()) size += Stage::size_bytes(world_);
   if (!alone_on_host()) size += MappedLayout(world_).size_bytes();
   // The lowest rank of a host offers its block.
   int first = 0;
@@ -179,6 +195,12 @@ void Engine::find_direct() {
       symmetric_[op] = static_cast<std::uint8_t>(i);
     }
   }
+  std::copy(std::begin(direct_), std::end(direct_), std::begin(staged_));
+  constexpr auto kAllReduce = static_cast<std::size_t>(sched::Collective::kAllReduce);
+  staged_[kAllReduce] = symmetric_[kAllReduce];
+  for (const auto op :
+       {sched::Collective::kGather, sched::Collective::kScatter, sched::Collective::kBarrier})
+    staged_[static_cast<std::size_t>(op)] = kNoAlgorithm;
   if (!known) {
     throw UsageError(
         fmt::format("algorithm '{}' is unknown to every operation; legal values: auto, or a name "
@@ -229,6 +251,8 @@ void Engine::run_plain(const CallInfo& call, const Ask& ask) {
     const Timed timed(counter);
     if (may_be_symmetric(ask, call.algorithm)) {
       run_symmetric(call, ask);
+    } else if (may_be_staged(ask, call.algorithm)) {
+      run_staged(call, ask);
     } else {
       wait(begin(call, plan_of(call, ask), ask));
     }
@@ -566,6 +590,7 @@ void Engine::look_for_mismatch(const Pending& pending) {
     if (theirs && *theirs != pending.call()) raise_mismatch(pending, peer, describe(*theirs));
   }
   if (pending.small == nullptr || !pending.small->opened) return;
+  if (pending.small->agreed) return;
   // The same number in another box flag: this call agrees, an earlier one did not.
   const std::uint64_t shown = boxes_->shown(pending.small->peer);
   if (number_in(shown) == static_cast<std::uint32_t>(pending.number()) && !pending.done()) {

@@ -29,6 +29,7 @@
 #include "comm/roster.h"
 #include "comm/select.h"
 #include "comm/small.h"
+#include "comm/stage.h"
 #include "comm/transport.h"
 #include "comm/transport/choice.h"
 #include "comm/transport/pull.h"
@@ -159,6 +160,14 @@ class Engine {
     SmallBoxes* boxes = nullptr;
     int peer = -1;
     bool opened = false;
+    bool agreed = false;  // boxes of this very call have shown that the ranks' calls match
+  };
+  // Of the ranks during one staged call.
+  struct Meetings {
+    CallInfo call;
+    std::uint64_t number = 0;
+    std::uint64_t flag = 0;
+    std::uint32_t held = 0;
   };
   // What a wait waits for: one of the three.
   struct Pending {
@@ -176,6 +185,9 @@ class Engine {
            choice_.hosts[static_cast<std::size_t>(rank_)];
   }
   [[nodiscard]] bool alone_on_host() const;
+  // Whether large calls may pass through a stage: all ranks are processes of this host, and nothing
+  // was asked of how their messages travel.
+  [[nodiscard]] bool wants_stage() const;
   // Gets the block that the ranks of this host share.
   void share_block(const Parts& parts);
   void make_transports(const Parts& parts, std::byte* lanes);
@@ -212,6 +224,12 @@ class Engine {
   void reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t size, bool streams);
   void spread(const std::byte* data, std::int64_t offset, std::int64_t size, bool streams);
   [[nodiscard]] const std::byte* mapped(int peer, Regions::Place place, std::int64_t size);
+  [[nodiscard]] bool may_be_staged(const Ask& ask, std::uint8_t algorithm) const;
+  void run_staged(const CallInfo& call, const Ask& ask);
+  void meet(Meetings& meetings);
+  void stage_sums(Meetings& meetings, const Ask& ask, bool takes, bool streams);
+  void stage_whole(Meetings& meetings, const Ask& ask, bool streams);
+  void stage_parts(Meetings& meetings, const Ask& ask, bool streams);
   void combine_boxes(const Ask& ask);
   void open_box(SmallCall& small, std::uint64_t flag, const void* payload, std::int64_t size);
   void hear_all(SmallCall& small);
@@ -269,6 +287,7 @@ class Engine {
   std::unique_ptr<PlanCache> plans_;
   std::vector<std::unique_ptr<OwnPlan>> own_plans_;  // of schedules in no table
   std::unique_ptr<SmallBoxes> boxes_;
+  std::unique_ptr<Stage> stage_;  // null: no call is staged
   std::unique_ptr<Selector> selector_;
   struct Named {
     std::string name;
@@ -278,6 +297,7 @@ class Engine {
   Named named_[sched::kCollectiveCount];             // the last forced algorithm of each operation
   std::uint8_t direct_[sched::kCollectiveCount];     // what small calls do
   std::uint8_t symmetric_[sched::kCollectiveCount];  // what calls on symmetric memory do
+  std::uint8_t staged_[sched::kCollectiveCount];     // what staged calls do
   bool auto_by_default_ = true;
   std::vector<const void*> sources_;  // [world]
   std::vector<std::byte*> targets_;   // [world], of a call on symmetric memory

@@ -284,6 +284,26 @@ TEST(Failure, AKilledRankIsNoticedAndLeavesNothingBehind) {
   EXPECT_EQ(shared_files(), before);
 }
 
+// Of processes, whose large calls take other ways than those of threads.
+TEST(Failure, MismatchedLargeCallsOfProcessesAreNamedOnEveryRank) {
+  for (const Variant& variant : variants(100'000)) {
+    const auto outcomes = run_processes(4, [&](Bootstrap& bootstrap) -> std::string {
+      const auto c = Communicator::from_bootstrap(bootstrap, {.timeout_s = kDeadlineS});
+      all_reduce(50'000)(*c);
+      (c->rank() == 3 ? variant.wrong : variant.right)(*c);
+      c->barrier();
+      c->barrier();
+      return "noticed nothing";
+    });
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_TRUE(outcome.threw) << variant.name << ": " << outcome.text;
+      for (const std::string& words : {variant.right_words, variant.wrong_words})
+        EXPECT_NE(outcome.text.find(words), std::string::npos)
+            << variant.name << ": " << outcome.text;
+    }
+  }
+}
+
 // The kernel refuses reads between processes, as Yama or a container's seccomp profile does.
 void forbid_reads() {
   sock_filter rules[] = {

@@ -1,5 +1,6 @@
 // Laws of every collective, between the processes of an mpirun.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <string>
 
@@ -39,6 +40,42 @@ TEST(CollectiveMpi, EveryCombinationIsExact) {
   if (!wants_matrix()) GTEST_SKIP() << kMatrixSkipped;
   for (const Copies copies : {Copies::kAuto, Copies::kPull})
     EXPECT_EQ(run_matrix(*Communicator::from_mpi({.copies = copies})), "");
+}
+
+// Ranks that share a core pass large calls through the stage: all operations, on counts around its
+// tiles, in place and not.
+TEST(CollectiveMpi, RanksThatShareACoreGetTheExactResult) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  int core = 0;
+  while (!CPU_ISSET(core, &before)) ++core;
+  CPU_SET(core, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  {
+    const auto communicator = Communicator::from_mpi({});
+    const int world = communicator->world();
+    for (const sched::Collective op : operations()) {
+      for (const std::int64_t count : {4'099, 65'536}) {
+        for (const DType dtype : {DType::kF32, DType::kBf16, DType::kU8}) {
+          for (const Place place : {Place::kApart, Place::kInPlace}) {
+            EXPECT_EQ(run_case(*communicator,
+                               {.op = op,
+                                .algorithm = "auto",
+                                .dtype = dtype,
+                                .reduce = dtype == DType::kBf16 ? ReduceOp::kAvg : ReduceOp::kSum,
+                                .count = op == sched::Collective::kAllReduce ? 2 * count : count,
+                                .root = world - 1,
+                                .place = place,
+                                .shift = static_cast<int>(count % 2)}),
+                      "");
+          }
+        }
+      }
+    }
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 // Large messages between ordinary buffers through shared memory, and read out of the sender's.

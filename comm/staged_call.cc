@@ -1,0 +1,209 @@
+// Engine's staged calls: large blocking calls on ordinary memory of one host's processes, through
+// the tiles of stage.h. Compared with messages between pairs of ranks, what all need is put once
+// instead of once per reader, nobody asks the kernel to read another process's memory (0.3 us per
+// page), and the ranks meet once per tile, whatever their number.
+//
+// What is done is the schedule `two_shot` of all_reduce and `direct` of the others, with the sums
+// over the ranks in increasing order: the same bits as the executor's run of them.
+#include <algorithm>
+#include <cstring>
+
+#include "comm/engine.h"
+#include "kernels/reduce.h"
+#include "kernels/streaming.h"
+#include "sched/base/partition.h"
+
+namespace sinew::comm {
+
+namespace {
+
+using sched::Collective;
+
+// Multiples keep every element type whole and every part at a cache line.
+constexpr std::int64_t kLine = 64;
+
+constexpr std::int64_t kStagedBytes = 16 << 10;
+
+void copy(std::byte* target, const std::byte* source, std::int64_t size, bool streams) {
+  if (target == source || size <= 0) return;
+  if (streams) {
+    kernels::copy_streaming(target, source, size);
+  } else {
+    std::memcpy(target, source, static_cast<std::size_t>(size));
+  }
+}
+
+// As the schedule's messages would count.
+std::int64_t sent_bytes(const Ask& ask, int rank, int world) {
+  const auto element = static_cast<std::int64_t>(size_of(ask.dtype));
+  const std::int64_t part = ask.count * element;
+  switch (ask.op) {
+    case Collective::kAllReduce: {
+      const std::int64_t own = partition(ask.count, world, rank).count * element;
+      return part - own + own * (world - 1);
+    }
+    case Collective::kBroadcast:
+      return rank == ask.root ? part * (world - 1) : 0;
+    case Collective::kReduce:
+      return rank == ask.root ? 0 : part;
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+    case Collective::kAllToAll:
+      return part * (world - 1);
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kBarrier:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+// Of the full vector.
+bool Engine::may_be_staged(const Ask& ask, std::uint8_t algorithm) const {
+  // A rank with a core to itself gets on better with each peer by itself than by meeting all.
+  if (stage_ == nullptr || ask.counts != nullptr || world_ <= machine_.cores) return false;
+  if (algorithm != staged_[static_cast<std::size_t>(ask.op)]) return false;
+  const std::int64_t full = full_bytes(ask.op, ask.count, ask.dtype, world_);
+  return full >= kStagedBytes;
+}
+
+void Engine::run_staged(const CallInfo& call, const Ask& ask) {
+  const std::uint64_t flag = announce(call);
+  Meetings meetings{.call = call, .number = calls_, .flag = flag, .held = 0};
+  const std::int64_t full = full_bytes(ask.op, ask.count, ask.dtype, world_);
+  const bool streams = kernels::bypasses_cache(2 * full * world_);
+  switch (ask.op) {
+    case Collective::kAllReduce:
+      stage_sums(meetings, ask, true, streams);
+      break;
+    case Collective::kReduce:
+      stage_sums(meetings, ask, rank_ == ask.root, streams);
+      break;
+    case Collective::kAllGather:
+    case Collective::kBroadcast:
+      stage_whole(meetings, ask, streams);
+      break;
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll:
+      stage_parts(meetings, ask, streams);
+      break;
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kBarrier:
+      break;
+  }
+  block_->roster->end(meetings.number);
+  count_call(ask.op, ask.count, full, sent_bytes(ask, rank_, world_));
+}
+
+// All ranks are in this round: what they put before it can be read.
+void Engine::meet(Meetings& meetings) {
+  SmallCall exchange{.call = meetings.call,
+                     .number = meetings.number,
+                     .boxes = boxes_.get(),
+                     .agreed = meetings.held > 0};
+  // A box shows a meeting of this call again four meetings later: the flags must differ.
+  const std::uint64_t flag = meetings.flag ^ (meetings.held * 0x9e3779b1U);
+  ++meetings.held;
+  open_box(exchange, flag, nullptr, 0);
+  hear_all(exchange);
+}
+
+// all_reduce and reduce. In each round every rank puts a tile, sums its part of all ranks' tiles,
+// and takes the other ranks' sums of the tile before.
+void Engine::stage_sums(Meetings& meetings, const Ask& ask, bool takes, bool streams) {
+  const auto element = static_cast<std::int64_t>(size_of(ask.dtype));
+  const std::int64_t tile = stage_->tile_bytes() / element;
+  const auto* input = static_cast<const std::byte*>(ask.input);
+  auto* output = static_cast<std::byte*>(ask.output);
+  for (std::int64_t at = 0; at - tile < ask.count; at += tile) {
+    const std::int64_t count = std::clamp<std::int64_t>(ask.count - at, 0, tile);
+    const Part own = partition(count, world_, rank_);
+    if (count > 0) {
+      // Nobody else reads what this rank sums.
+      const std::int64_t after = own.offset + own.count;
+      copy(stage_->tile(rank_), input + at * element, own.offset * element, false);
+      copy(stage_->tile(rank_) + after * element, input + (at + after) * element,
+           (count - after) * element, false);
+    }
+    meet(meetings);
+    if (count > 0) {
+      for (int peer = 0; peer < world_; ++peer) {
+        sources_[static_cast<std::size_t>(peer)] =
+            (peer == rank_ ? input + at * element : stage_->tile(peer)) + own.offset * element;
+      }
+      kernels::reduce_many(ask.reduce, ask.dtype, stage_->result(rank_), sources_, own.count);
+      if (ask.reduce == ReduceOp::kAvg)
+        kernels::scale(ask.dtype, stage_->result(rank_), own.count, world_);
+    }
+    if (takes && at > 0) {
+      const std::int64_t before = at - tile;
+      const std::int64_t summed = std::min(tile, ask.count - before);
+      for (int step = 0; step < world_; ++step) {
+        const int peer = (rank_ + step) % world_;
+        const Part theirs = partition(summed, world_, peer);
+        copy(output + (before + theirs.offset) * element, stage_->last_result(peer),
+             theirs.count * element, streams);
+      }
+    }
+    stage_->next_round();
+  }
+}
+
+// all_gather and broadcast: what a rank puts, all others take.
+void Engine::stage_whole(Meetings& meetings, const Ask& ask, bool streams) {
+  const std::int64_t part = ask.count * static_cast<std::int64_t>(size_of(ask.dtype));
+  const auto* input = static_cast<const std::byte*>(ask.input);
+  auto* output = static_cast<std::byte*>(ask.output);
+  const bool gathers = ask.op == Collective::kAllGather;
+  const bool puts = gathers || rank_ == ask.root;
+  for (std::int64_t at = 0; at < part; at += stage_->tile_bytes()) {
+    const std::int64_t size = std::min(stage_->tile_bytes(), part - at);
+    if (puts) copy(stage_->tile(rank_), input + at, size, false);
+    meet(meetings);
+    for (int step = 0; step < world_; ++step) {
+      const int peer = (rank_ + step) % world_;
+      if (!gathers && peer != ask.root) continue;
+      const std::byte* source = peer == rank_ ? input + at : stage_->tile(peer);
+      copy(output + (gathers ? peer * part : 0) + at, source, size, streams);
+    }
+    stage_->next_round();
+  }
+}
+
+// reduce_scatter and all_to_all: a tile has a piece for each rank.
+void Engine::stage_parts(Meetings& meetings, const Ask& ask, bool streams) {
+  const auto element = static_cast<std::int64_t>(size_of(ask.dtype));
+  const std::int64_t part = ask.count * element;
+  const std::int64_t piece = stage_->tile_bytes() / world_ / kLine * kLine;
+  const auto* input = static_cast<const std::byte*>(ask.input);
+  auto* output = static_cast<std::byte*>(ask.output);
+  for (std::int64_t at = 0; at < part; at += piece) {
+    const std::int64_t size = std::min(piece, part - at);
+    for (int peer = 0; peer < world_; ++peer) {
+      if (peer != rank_)
+        copy(stage_->tile(rank_) + peer * piece, input + peer * part + at, size, false);
+    }
+    meet(meetings);
+    for (int step = 0; step < world_; ++step) {
+      const int peer = (rank_ + step) % world_;
+      const std::byte* source =
+          peer == rank_ ? input + rank_ * part + at : stage_->tile(peer) + rank_ * piece;
+      if (ask.op == Collective::kReduceScatter) {
+        sources_[static_cast<std::size_t>(peer)] = source;
+      } else {
+        copy(output + peer * part + at, source, size, streams);
+      }
+    }
+    if (ask.op == Collective::kReduceScatter) {
+      kernels::reduce_many(ask.reduce, ask.dtype, output + at, sources_, size / element);
+      if (ask.reduce == ReduceOp::kAvg)
+        kernels::scale(ask.dtype, output + at, size / element, world_);
+    }
+    stage_->next_round();
+  }
+}
+
+}  // namespace sinew::comm
