@@ -25,13 +25,10 @@ test: setup
 
 # Every operation, algorithm, type, reduction, placement and size class of the collectives, where
 # `make test` takes samples, and messages of more than 2^31 bytes where memory allows; then every layout
-# of a transformer against one rank. Allow two hours on two cores. One world of the collectives:
-# SINEW_TEST_FULL=1 build/tests/test_comm --gtest_filter='*EveryCombination*/5'
+# of a transformer against one rank; a million small collectives and a thousand killed ranks. Each part says how
+# long it took. Allow two hours on two cores. Some parts: PARTS="soak kills" make test-full
 test-full: build
-	@SINEW_TEST_FULL=1 build/tests/test_comm --gtest_filter='*EveryCombination*:*TwoToThe31*'
-	@for n in 1 2 3 4 8; do SINEW_TEST_FULL=1 tools/mpirun.sh -n $$n build/tests/test_comm_mpi \
-	  --gtest_filter='*EveryCombination*:*TwoToThe31*' || exit 1; done
-	@SINEW_TEST_FULL=1 build/tests/test_model --gtest_filter='*EveryCombination*'
+	@tools/test_full.sh $(PARTS)
 
 # RDMA in a virtual machine with soft adapters; prints why it is skipped where there can be none.
 test-rdma: setup

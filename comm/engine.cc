@@ -195,12 +195,6 @@ void Engine::find_direct() {
       symmetric_[op] = static_cast<std::uint8_t>(i);
     }
   }
-  std::copy(std::begin(direct_), std::end(direct_), std::begin(staged_));
-  constexpr auto kAllReduce = static_cast<std::size_t>(sched::Collective::kAllReduce);
-  staged_[kAllReduce] = symmetric_[kAllReduce];
-  for (const auto op :
-       {sched::Collective::kGather, sched::Collective::kScatter, sched::Collective::kBarrier})
-    staged_[static_cast<std::size_t>(op)] = kNoAlgorithm;
   if (!known) {
     throw UsageError(
         fmt::format("algorithm '{}' is unknown to every operation; legal values: auto, or a name "

@@ -227,9 +227,9 @@ class Engine {
   [[nodiscard]] bool may_be_staged(const Ask& ask, std::uint8_t algorithm) const;
   void run_staged(const CallInfo& call, const Ask& ask);
   void meet(Meetings& meetings);
-  void stage_sums(Meetings& meetings, const Ask& ask, bool takes, bool streams);
+  void stage_sums(Meetings& meetings, const Ask& ask, bool streams);
   void stage_whole(Meetings& meetings, const Ask& ask, bool streams);
-  void stage_parts(Meetings& meetings, const Ask& ask, bool streams);
+  void stage_parts(Meetings& meetings, const Ask& ask);
   void combine_boxes(const Ask& ask);
   void open_box(SmallCall& small, std::uint64_t flag, const void* payload, std::int64_t size);
   void hear_all(SmallCall& small);
@@ -296,8 +296,7 @@ class Engine {
   };
   Named named_[sched::kCollectiveCount];             // the last forced algorithm of each operation
   std::uint8_t direct_[sched::kCollectiveCount];     // what small calls do
-  std::uint8_t symmetric_[sched::kCollectiveCount];  // what calls on symmetric memory do
-  std::uint8_t staged_[sched::kCollectiveCount];     // what staged calls do
+  std::uint8_t symmetric_[sched::kCollectiveCount];  // what those on symmetric memory or a stage do
   bool auto_by_default_ = true;
   std::vector<const void*> sources_;  // [world]
   std::vector<std::byte*> targets_;   // [world], of a call on symmetric memory

@@ -34,16 +34,56 @@ void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::i
   syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
 }
 
-// "max 100000" or "150000 100000": quota and period in microseconds.
-double cgroup_quota() {
-  double cores = 0;
-  if (std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "re")) {
-    double quota = 0;
-    double period = 0;
-    if (std::fscanf(file, "%lf %lf", &quota, &period) == 2 && period > 0) cores = quota / period;
-    std::fclose(file);
+// Both in microseconds, as the kernel keeps them; no quota is "max" or -1.
+double cores_of(const std::string& quota, const std::string& period) {
+  const double allowed = std::strtod(quota.c_str(), nullptr);
+  const double each = std::strtod(period.c_str(), nullptr);
+  return allowed > 0 && each > 0 ? allowed / each : 0;
+}
+
+// What one control group leaves; 0: no quota. Groups of the second version have one file, those of
+// the first two.
+double quota_of(const std::string& folder) {
+  std::string quota;
+  std::string period;
+  if (std::ifstream(folder + "/cpu.max") >> quota >> period) return cores_of(quota, period);
+  std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
+  std::ifstream(folder + "/cpu.cfs_period_us") >> period;
+  return cores_of(quota, period);
+}
+
+// The tightest quota of this process's group and those that it lies in.
+double tightest_quota(const std::string& root, std::string group) {
+  double least = 0;
+  for (;;) {
+    const double cores = quota_of(root + group);
+    if (cores > 0 && (least == 0 || cores < least)) least = cores;
+    if (group.empty()) return least;
+    group.erase(group.find_last_of('/'));
   }
-  return cores;
+}
+
+// Lines of /proc/self/cgroup are NUMBER:CONTROLLERS:GROUP; no controllers: the second version.
+double cgroup_quota() {
+  std::ifstream file("/proc/self/cgroup");
+  double least = 0;
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (second == std::string::npos || line.size() <= second + 1 || line[second + 1] != '/')
+      continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    std::string group = line.substr(second + 1);
+    if (group == "/") group.clear();
+    double cores = 0;
+    if (controllers == ",,") {
+      cores = tightest_quota("/sys/fs/cgroup", group);
+    } else if (controllers.find(",cpu,") != std::string::npos) {
+      cores = tightest_quota("/sys/fs/cgroup/cpu", group);
+    }
+    if (cores > 0 && (least == 0 || cores < least)) least = cores;
+  }
+  return least;
 }
 
 }  // namespace

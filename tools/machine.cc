@@ -16,6 +16,7 @@
 #include <memory>
 #include <sstream>
 
+#include "comm/wait.h"
 #include "sched/base/error.h"
 #include "sched/base/units.h"
 
@@ -39,18 +40,11 @@ std::string cgroup_folder() {
   return "/sys/fs/cgroup";
 }
 
-// The tightest quota between this process's group and the root.
+// The tightest limits between this process's group and the root.
 void read_cgroup(Machine& machine) {
+  machine.cgroup_cores = comm::usable_cores().quota;
   std::string folder = cgroup_folder();
   while (folder.size() >= std::strlen("/sys/fs/cgroup")) {
-    std::istringstream quota(first_line(folder + "/cpu.max"));
-    double allowed_us = 0;
-    double period_us = 0;
-    if (quota >> allowed_us >> period_us && period_us > 0) {
-      const double cores = allowed_us / period_us;
-      machine.cgroup_cores =
-          machine.cgroup_cores == 0 ? cores : std::min(machine.cgroup_cores, cores);
-    }
     std::istringstream memory(first_line(folder + "/memory.max"));
     std::int64_t limit = 0;
     if (memory >> limit && limit > 0) {

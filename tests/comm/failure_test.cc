@@ -6,12 +6,14 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -279,6 +281,41 @@ TEST(Failure, AKilledRankIsNoticedAndLeavesNothingBehind) {
         EXPECT_NE(outcome.text.find("rank 1 (process "), std::string::npos) << outcome.text;
         EXPECT_NE(outcome.text.find("is dead"), std::string::npos) << outcome.text;
       }
+    }
+  }
+  EXPECT_EQ(shared_files(), before);
+}
+
+int soak_kills() {
+  const char* text = std::getenv("SINEW_SOAK_KILLS");
+  return text != nullptr ? static_cast<int>(std::strtol(text, nullptr, 10)) : 8;
+}
+
+// The parent kills at a moment that nothing in the rank knows of.
+TEST(Soak, KillsAtRandomMomentsAreNoticedAndLeaveNothingBehind) {
+  RecordProperty("seed", std::to_string(test_seed()));
+  const Philox philox(test_seed(), 5);
+  const std::set<std::string> before = shared_files();
+  for (int kill_number = 0; kill_number < soak_kills(); ++kill_number) {
+    const auto words = philox.words(static_cast<std::uint64_t>(kill_number), 0);
+    const int world = 2 + static_cast<int>(words[0] % 3);
+    const int victim = static_cast<int>(words[1] % static_cast<std::uint32_t>(world));
+    const std::uint64_t delay_us = words[2] % 20'000;
+    const auto outcomes = run_processes(world, [&](Bootstrap& bootstrap) -> std::string {
+      const auto c = Communicator::from_bootstrap(bootstrap, {.timeout_s = kDeadlineS});
+      if (c->rank() == victim) {
+        // A timer of the kernel ends the process wherever it is then.
+        signal(SIGALRM, [](int) { kill(getpid(), SIGKILL); });
+        const itimerval timer{{}, {0, static_cast<suseconds_t>(1 + delay_us)}};
+        setitimer(ITIMER_REAL, &timer, nullptr);
+      }
+      for (std::int64_t call = 0;; ++call) all_reduce(call % 7 * 5'000)(*c);
+    });
+    for (int rank = 0; rank < world; ++rank) {
+      const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+      EXPECT_EQ(outcome.killed(), rank == victim) << "kill " << kill_number;
+      if (rank == victim) continue;
+      EXPECT_NE(outcome.text.find("is dead"), std::string::npos) << outcome.text;
     }
   }
   EXPECT_EQ(shared_files(), before);

@@ -94,7 +94,7 @@ std::uint64_t soak_calls() {
 TEST(Soak, SmallCallsOfRandomKindSizeAndRootAreExact) {
   RecordProperty("seed", std::to_string(test_seed()));
   Failures failures;
-  for (const int world : {2, 3, 4, 7}) {
+  for (const int world : {2, 3, 4, 7, 8}) {
     Communicator::run_threads(world, {}, [&](Communicator& communicator) {
       const std::uint64_t seed = test_seed() + 77 * static_cast<std::uint64_t>(world);
       for (std::uint64_t i = 0; i < soak_calls(); ++i) {
