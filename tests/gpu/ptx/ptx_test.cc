@@ -112,8 +112,22 @@ const std::vector<Mutant>& mutants() {
   return kMutants;
 }
 
+// Of the kernels that exist on compute capability 9.0 alone.
+const std::vector<Mutant>& wgmma_mutants() {
+  static const std::vector<Mutant> kMutants = {
+      {testing::gemm_wgmma_scenario, {"wgmma.wait_group.sync.aligned", ""}, false},
+      {testing::gemm_wgmma_scenario, {"wgmma.commit_group.sync.aligned", ""}, false},
+      {testing::gemm_wgmma_scenario, {"mbarrier.arrive.shared::cta.b64", ""}, false},
+      {testing::gemm_wgmma_scenario, {"mbarrier.init.shared::cta.b64", ""}, false},
+  };
+  return kMutants;
+}
+
 TEST(Ptx, WhatOrdersThreadsIsMissedWhenLeftOut) {
-  for (const Mutant& mutant : mutants()) {
+  std::vector<Mutant> all = mutants();
+  if (device::properties().major == 9)
+    all.insert(all.end(), wgmma_mutants().begin(), wgmma_mutants().end());
+  for (const Mutant& mutant : all) {
     EXPECT_TRUE(is_noticed(mutant.scenario, mutant.change, mutant.weak))
         << mutant.change.opcode << " -> '" << mutant.change.replacement << "' is not noticed";
   }
