@@ -26,7 +26,8 @@ case $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | sort -u | tr '
   *) architectures="80;90a;100a" ;;
 esac
 mkdir -p build
-cmake --preset cuda -DSINEW_CUDA_ARCHITECTURES="$architectures" >build/gpu_configure.log 2>&1 || { tail -5 build/gpu_configure.log; exit 1; }
+cmake --preset cuda -DSINEW_CUDA_ARCHITECTURES="$architectures" >build/gpu_configure.log 2>&1 ||
+  { tail -5 build/gpu_configure.log; exit 1; }
 cmake --build --preset cuda -j "$jobs" --target sinew test_gpu_hardware bench_gpu || exit 1
 sinew=build/cuda/sinew
 mkdir -p bench/results
