@@ -4,8 +4,8 @@
 // (0.3 us per page), and the ranks meet once per tile, whatever their number. 8 ranks on 2 cores of
 // an EPYC of the Zen 4 kind, medians without the stage over those with it, 64 KiB, 256 KiB, 1 MiB,
 // 4 MiB: all_gather 1.10 1.14 1.19 1.28, reduce_scatter 1.20 1.21 1.32 1.21, all_reduce 0.99 1.24
-// 0.95 1.14. Broadcast (0.86 0.71 0.88 from 256 KiB on) and all_to_all (below 0.8) lost: there each
-// byte has few readers.
+// 0.95 1.14. Broadcast (0.86 0.71 0.88 from 256 KiB on) and all_to_all (below 0.8) lost, and go as
+// they did.
 //
 // What is done is the schedule `two_shot` of all_reduce and `direct` of the others, with the sums
 // over the ranks in increasing order: the same bits as the executor's run of them.
