@@ -56,6 +56,10 @@ def recorded(name, keep=lambda line: True):
     return fenced("\n".join(lines))
 
 
+LEFT_OUT_OF_TRAINING = ("validation loss", "median step", "gradients", "optimizer state", "working buffers",
+                        "peak live", "tensor all_reduce a step", "tensor all_reduce payload")
+
+
 def listed():
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         run("explain", "--list", "--json", file.name)
@@ -114,7 +118,8 @@ PARTS = {
     "verify": lambda: command("verify --op reduce_scatter --world 1:64"),
     "simulate": lambda: command("simulate --op pipeline --algo 1f1b --world 4 --microbatches 8"),
     "coll": recorded_collective,
-    "train": lambda: recorded("training", lambda line: line and ("/40 " not in line or line.split()[1] in ("1/40", "40/40"))),
+    "train": lambda: recorded("training", lambda line: line and not line.startswith(LEFT_OUT_OF_TRAINING) and
+                              ("/40 " not in line or line.split()[1] in ("1/40", "40/40"))),
     "sample": lambda: recorded("sample"),
     **report_kernels.PARTS,
 }
