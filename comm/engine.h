@@ -227,9 +227,9 @@ class Engine {
   [[nodiscard]] bool may_be_staged(const Ask& ask, std::uint8_t algorithm) const;
   void run_staged(const CallInfo& call, const Ask& ask);
   void meet(Meetings& meetings);
-  void stage_sums(Meetings& meetings, const Ask& ask, bool streams);
-  void stage_whole(Meetings& meetings, const Ask& ask, bool streams);
-  void stage_parts(Meetings& meetings, const Ask& ask);
+  std::int64_t stage_sums(Meetings& meetings, const Ask& ask, bool streams);
+  std::int64_t stage_whole(Meetings& meetings, const Ask& ask, bool streams);
+  std::int64_t stage_parts(Meetings& meetings, const Ask& ask);
   void combine_boxes(const Ask& ask);
   void open_box(SmallCall& small, std::uint64_t flag, const void* payload, std::int64_t size);
   void hear_all(SmallCall& small);

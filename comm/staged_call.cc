@@ -38,29 +38,6 @@ void copy(std::byte* target, const std::byte* source, std::int64_t size, bool st
   }
 }
 
-// As the schedule's messages would count.
-std::int64_t sent_bytes(const Ask& ask, int rank, int world) {
-  const auto element = static_cast<std::int64_t>(size_of(ask.dtype));
-  const std::int64_t part = ask.count * element;
-  switch (ask.op) {
-    case Collective::kAllReduce: {
-      const std::int64_t own = partition(ask.count, world, rank).count * element;
-      return part - own + own * (world - 1);
-    }
-    case Collective::kReduceScatter:
-    case Collective::kAllGather:
-      return part * (world - 1);
-    case Collective::kBroadcast:
-    case Collective::kReduce:
-    case Collective::kAllToAll:
-    case Collective::kGather:
-    case Collective::kScatter:
-    case Collective::kBarrier:
-      break;
-  }
-  return 0;
-}
-
 }  // namespace
 
 // Of the full vector.
@@ -77,15 +54,16 @@ void Engine::run_staged(const CallInfo& call, const Ask& ask) {
   Meetings meetings{.call = call, .number = calls_, .flag = flag, .held = 0};
   const std::int64_t full = full_bytes(ask.op, ask.count, ask.dtype, world_);
   const bool streams = kernels::bypasses_cache(2 * full * world_);
+  std::int64_t sent_bytes = 0;
   switch (ask.op) {
     case Collective::kAllReduce:
-      stage_sums(meetings, ask, streams);
+      sent_bytes = stage_sums(meetings, ask, streams);
       break;
     case Collective::kAllGather:
-      stage_whole(meetings, ask, streams);
+      sent_bytes = stage_whole(meetings, ask, streams);
       break;
     case Collective::kReduceScatter:
-      stage_parts(meetings, ask);
+      sent_bytes = stage_parts(meetings, ask);
       break;
     case Collective::kBroadcast:
     case Collective::kReduce:
@@ -96,7 +74,7 @@ void Engine::run_staged(const CallInfo& call, const Ask& ask) {
       break;
   }
   block_->roster->end(meetings.number);
-  count_call(ask.op, ask.count, full, sent_bytes(ask, rank_, world_));
+  count_call(ask.op, ask.count, full, sent_bytes);
 }
 
 // All ranks are in this round: what they put before it can be read.
@@ -112,9 +90,11 @@ void Engine::meet(Meetings& meetings) {
   hear_all(exchange);
 }
 
+// Each of the three returns the bytes that the messages of the schedule it does would have sent.
+
 // all_reduce. In each round every rank puts a tile, sums its part of all ranks' tiles,
 // and takes the other ranks' sums of the tile before.
-void Engine::stage_sums(Meetings& meetings, const Ask& ask, bool streams) {
+std::int64_t Engine::stage_sums(Meetings& meetings, const Ask& ask, bool streams) {
   const auto element = static_cast<std::int64_t>(size_of(ask.dtype));
   const std::int64_t tile = stage_->tile_bytes() / element;
   const auto* input = static_cast<const std::byte*>(ask.input);
@@ -151,10 +131,12 @@ void Engine::stage_sums(Meetings& meetings, const Ask& ask, bool streams) {
     }
     stage_->next_round();
   }
+  const std::int64_t own = partition(ask.count, world_, rank_).count;
+  return (ask.count - own + own * (world_ - 1)) * element;
 }
 
 // all_gather: what a rank puts, all others take.
-void Engine::stage_whole(Meetings& meetings, const Ask& ask, bool streams) {
+std::int64_t Engine::stage_whole(Meetings& meetings, const Ask& ask, bool streams) {
   const std::int64_t part = ask.count * static_cast<std::int64_t>(size_of(ask.dtype));
   const auto* input = static_cast<const std::byte*>(ask.input);
   auto* output = static_cast<std::byte*>(ask.output);
@@ -169,10 +151,11 @@ void Engine::stage_whole(Meetings& meetings, const Ask& ask, bool streams) {
     }
     stage_->next_round();
   }
+  return part * (world_ - 1);
 }
 
 // reduce_scatter: a tile has a piece for each rank, which sums what all put for it.
-void Engine::stage_parts(Meetings& meetings, const Ask& ask) {
+std::int64_t Engine::stage_parts(Meetings& meetings, const Ask& ask) {
   const auto element = static_cast<std::int64_t>(size_of(ask.dtype));
   const std::int64_t part = ask.count * element;
   const std::int64_t piece = stage_->tile_bytes() / world_ / kLine * kLine;
@@ -194,6 +177,7 @@ void Engine::stage_parts(Meetings& meetings, const Ask& ask) {
       kernels::scale(ask.dtype, output + at, size / element, world_);
     stage_->next_round();
   }
+  return part * (world_ - 1);
 }
 
 }  // namespace sinew::comm

@@ -14,25 +14,12 @@
 #include <vector>
 
 #include "model/agree.h"
+#include "model/descriptor.h"
 #include "sched/base/error.h"
 
 namespace sinew::model {
 
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int value() const { return value_; }
-
- private:
-  int value_;
-};
 
 int create_memory() { return ::memfd_create("sinew", MFD_CLOEXEC); }
 

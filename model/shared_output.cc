@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "model/descriptor.h"
 #include "sched/base/error.h"
 
 namespace sinew::model {
@@ -17,19 +18,9 @@ namespace {
 
 constexpr int kMode = 0644;
 
-class Descriptor {
- public:
-  Descriptor(const std::string& path, int flags) : value_(::open(path.c_str(), flags, kMode)) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int value() const { return value_; }
-
- private:
-  int value_;
-};
+Descriptor open_file(const std::string& path, int flags) {
+  return Descriptor(::open(path.c_str(), flags, kMode));
+}
 
 [[noreturn]] void fail(const std::string& path, const char* what, int error) {
   throw Error(fmt::format("file '{}' cannot be {}: {}", path, what, std::strerror(error)));
@@ -51,7 +42,7 @@ int write_all(int descriptor, const std::string& text) {
 
 void create_shared_output(const std::string& path, const std::string& header,
                           std::int64_t size_bytes) {
-  const Descriptor file(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC);
+  const Descriptor file = open_file(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC);
   if (file.value() < 0) fail(path, "created", errno);
   const int reserved = ::posix_fallocate(file.value(), 0, size_bytes);
   if (reserved != 0) fail(path, "given its size", reserved);
@@ -61,7 +52,7 @@ void create_shared_output(const std::string& path, const std::string& header,
 
 SharedOutput::SharedOutput(const std::string& path, std::int64_t size_bytes)
     : path_(path), size_bytes_(static_cast<std::size_t>(size_bytes)) {
-  const Descriptor file(path, O_RDWR | O_CLOEXEC);
+  const Descriptor file = open_file(path, O_RDWR | O_CLOEXEC);
   if (file.value() < 0) fail(path, "opened", errno);
   struct stat status {};
   if (::fstat(file.value(), &status) != 0 || status.st_size != size_bytes)
@@ -78,7 +69,7 @@ void SharedOutput::flush() {
 }
 
 void write_text(const std::string& path, const std::string& text) {
-  const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
+  const Descriptor file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
   if (file.value() < 0) fail(path, "created", errno);
   const int written = write_all(file.value(), text);
   if (written != 0) fail(path, "written", written);
@@ -86,7 +77,7 @@ void write_text(const std::string& path, const std::string& text) {
 }
 
 void flush_directory(const std::string& path) {
-  const Descriptor directory(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const Descriptor directory = open_file(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory.value() < 0 || ::fsync(directory.value()) != 0) fail(path, "flushed", errno);
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/program.h"
 #include "model/attention.h"
 #include "sched/base/error.h"
 #include "tools/args.h"
@@ -161,13 +162,5 @@ int run(int argc, char** argv) {
 }  // namespace sinew::bench
 
 int main(int argc, char** argv) {
-  try {
-    return sinew::bench::run(argc, argv);
-  } catch (const sinew::UsageError& error) {
-    fmt::print(stderr, "bench_ring: {}\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_ring: {}\n", error.what());
-    return 1;
-  }
+  return sinew::bench::run_program("bench_ring", sinew::bench::run, argc, argv);
 }

@@ -4,7 +4,6 @@
 // seconds, which other processes on the machine do not touch.
 #include <fmt/format.h>
 
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "bench/kernels/processor_time.h"
 #include "bench/kernels/roofline.h"
+#include "bench/program.h"
 #include "bench/step/peer.h"
 #include "comm/communicator.h"
 #include "model/config.h"
@@ -210,13 +210,5 @@ int run(int argc, char** argv) {
 }  // namespace sinew::bench
 
 int main(int argc, char** argv) {
-  try {
-    return sinew::bench::run(argc, argv);
-  } catch (const sinew::UsageError& error) {
-    fmt::print(stderr, "bench_step: {}\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_step: {}\n", error.what());
-    return 1;
-  }
+  return sinew::bench::run_program("bench_step", sinew::bench::run, argc, argv);
 }

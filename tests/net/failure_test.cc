@@ -324,7 +324,17 @@ struct BareWire {
     return heard.text.empty() ? "noticed nothing" : heard.text;
   }
 
+  // Offers the block to the peer; and reads what the peer offers into it.
+  bool offer() {
+    const auto size = static_cast<std::int64_t>(block.size());
+    return wire->post({.peer = peer, .data = block.data(), .size = size, .exposed_bytes = size});
+  }
+  bool land() {
+    return wire->land(peer, 0, 0, block.data(), static_cast<std::int64_t>(block.size()));
+  }
+
   NetLayout layout;
+  std::vector<std::byte> block = std::vector<std::byte>(NetLayout::kOfferBytes);
   std::vector<std::byte> slots;
   std::vector<std::byte> staging;
   int peer;
@@ -357,11 +367,8 @@ TEST(NetFailure, AWrongKeyOfAnOfferedBlockIsAnErrorInWordsOnBothSides) {
   if (!has(wires_here(), "verbs")) GTEST_SKIP() << "no RDMA device on this machine";
   const auto outcomes = run_processes(2, [](Bootstrap& bootstrap) -> std::string {
     BareWire bare(bootstrap);
-    std::vector<std::byte> data(NetLayout::kOfferBytes);
-    const auto size = static_cast<std::int64_t>(data.size());
     if (bootstrap.rank() == 0) {
-      if (!bare.wire->post({.peer = 1, .data = data.data(), .size = size, .exposed_bytes = size}))
-        return "the memory was not lent";
+      if (!bare.offer()) return "the memory was not lent";
       return bare.listen();
     }
     const auto start = steady_clock::now();
@@ -374,7 +381,7 @@ TEST(NetFailure, AWrongKeyOfAnOfferedBlockIsAnErrorInWordsOnBothSides) {
     offer.key ^= 0x5500;
     std::memcpy(at, &offer, sizeof offer);
     bare.await(&bare.heard.offers, 1);
-    if (!bare.wire->land(0, 0, 0, data.data(), size)) return "the memory was not lent";
+    if (!bare.land()) return "the memory was not lent";
     return bare.listen();
   });
   EXPECT_NE(outcomes[0].text.find("verbs: "), std::string::npos) << outcomes[0].text;
@@ -387,11 +394,8 @@ TEST(NetFailure, ABlockThatIsReadOnceMoreWhenItsSenderIsDoneWithItIsNoFailure) {
   const SharedCount done;
   const auto outcomes = run_processes(2, [&](Bootstrap& bootstrap) -> std::string {
     BareWire bare(bootstrap);
-    std::vector<std::byte> data(NetLayout::kOfferBytes);
-    const auto size = static_cast<std::int64_t>(data.size());
     if (bootstrap.rank() == 0) {
-      if (!bare.wire->post({.peer = 1, .data = data.data(), .size = size, .exposed_bytes = size}))
-        return "the memory was not lent";
+      if (!bare.offer()) return "the memory was not lent";
       bare.await(&bare.heard.ends, 1);
       done.add();
       done.wait_for(2);
@@ -399,7 +403,7 @@ TEST(NetFailure, ABlockThatIsReadOnceMoreWhenItsSenderIsDoneWithItIsNoFailure) {
     }
     bare.await(&bare.heard.offers, 1);
     for (const int times : {1, 2}) {
-      if (!bare.wire->land(0, 0, 0, data.data(), size)) return "the memory was not lent";
+      if (!bare.land()) return "the memory was not lent";
       bare.await(&bare.heard.arrivals, times);
       if (times == 1) done.wait_for(1);
     }
