@@ -233,7 +233,8 @@ class Engine {
   void combine_boxes(const Ask& ask);
   void open_box(SmallCall& small, std::uint64_t flag, const void* payload, std::int64_t size);
   void hear_all(SmallCall& small);
-  void await_box(SmallCall& small, int peer);
+  [[nodiscard]] int eager_polls(int peer) const;
+  void await_box(SmallCall& small, int peer, int polls);
   // Numbers the call, puts it on the roster and returns the flag of its messages.
   std::uint64_t announce(const CallInfo& call) {
     const std::uint64_t packed = call.packed();

@@ -12,6 +12,9 @@ using sched::Collective;
 // Polls without a pause before a wait begins: the answer is one cache miss away when the peers call
 // together.
 constexpr int kEagerPolls = 100;
+// The same where ranks share cores, for peers that may be running now: less than the 2 us of a
+// yield that lets another rank run.
+constexpr int kSharedPolls = 400;
 
 // What this rank writes into its box.
 struct Share {
@@ -94,7 +97,7 @@ void Engine::run_small(const CallInfo& call, const Ask& ask) {
     hear_all(small);
   } else if (rank_ != ask.root &&
              (ask.op == Collective::kBroadcast || ask.op == Collective::kScatter)) {
-    await_box(small, ask.root);
+    await_box(small, ask.root, kEagerPolls);
   }
   if (ask.count > 0) combine_boxes(ask);
   block_->roster->end(small.number);
@@ -114,13 +117,25 @@ void Engine::open_box(SmallCall& small, std::uint64_t flag, const void* payload,
 
 void Engine::hear_all(SmallCall& small) {
   for (int peer = 0; peer < world_; ++peer) {
-    if (peer != rank_) await_box(small, peer);
+    if (peer != rank_ && !boxes_->holds(peer)) await_box(small, peer, eager_polls(peer));
   }
   boxes_->all_began();
 }
 
-void Engine::await_box(SmallCall& small, int peer) {
-  for (int poll = 0; poll < kEagerPolls; ++poll) {
+// Peers below `peer` have been heard. Where ranks share cores, those still missing can all be
+// running only if they are fewer than the cores that this rank leaves; else one of them waits for
+// this very core.
+int Engine::eager_polls(int peer) const {
+  if (policy_.spins > 0) return kEagerPolls;
+  int missing = 0;
+  for (int other = peer; other < world_; ++other) {
+    if (other != rank_ && !boxes_->holds(other)) ++missing;
+  }
+  return missing < machine_.cores ? kSharedPolls : 0;
+}
+
+void Engine::await_box(SmallCall& small, int peer, int polls) {
+  for (int poll = 0; poll < polls; ++poll) {
     if (boxes_->holds(peer)) return;
   }
   small.peer = peer;
@@ -143,8 +158,7 @@ void Engine::combine_boxes(const Ask& ask) {
       sources_[static_cast<std::size_t>(peer)] = share + offset;
     }
     kernels::reduce_many(ask.reduce, ask.dtype, output, sources_, ask.count);
-    if (ask.reduce == ReduceOp::kAvg)
-      kernels::scale(ask.dtype, output, ask.count, world_);
+    if (ask.reduce == ReduceOp::kAvg) kernels::scale(ask.dtype, output, ask.count, world_);
   };
   switch (ask.op) {
     case Collective::kAllReduce:
