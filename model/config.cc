@@ -234,6 +234,7 @@ Config load_config(const std::string& name_or_path) {
     if (config.name == name_or_path) return config;
     names += config.name + ", ";
   }
+  if (name_or_path.starts_with('{')) return parse_config(name_or_path, "model");
   if (name_or_path.ends_with(".bin")) return LlmcModelFile(name_or_path).header().config;
   if (!name_or_path.ends_with(".json")) {
     throw UsageError(

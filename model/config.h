@@ -42,9 +42,10 @@ struct Config {
 // The named models: GPT-2's four sizes and small ones of both families.
 [[nodiscard]] const std::vector<Config>& named_configs();
 
-// A name of the table, the path of a .bin file of llm.c (llmc_model.h), or that of a .json file
-// with the keys layers, heads, channels, vocabulary, max_time, and optionally name, family (gpt2 or
-// llama), tied (true or false) and norm_epsilon; for Llama also kv_heads, hidden, rope_theta.
+// A name of the table, the path of a .bin file of llm.c (llmc_model.h), or a JSON object or the
+// path of a .json file of one, with the keys layers, heads, channels, vocabulary, max_time, and
+// optionally name, family (gpt2 or llama), tied (true or false) and norm_epsilon; for Llama also
+// kv_heads, hidden, rope_theta.
 // Throws UsageError naming the key or name and what is legal.
 [[nodiscard]] Config load_config(const std::string& name_or_path);
 [[nodiscard]] Config parse_config(std::string_view json_text, const std::string& where);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
 
@@ -234,6 +235,72 @@ std::vector<TrainOptions> enumerate_every_layout(const TrainOptions& base, int w
   });
 }
 
+std::span<const LawModel> law_models() {
+  // No number of ranks divides the vocabularies.
+  static constexpr std::array kModels = {
+      LawModel{"gpt2", R"({"layers": 4, "heads": 4, "channels": 16, "vocabulary": 53,
+                           "max_time": 32})"},
+      LawModel{"gpt2-untied", R"({"layers": 4, "heads": 4, "channels": 16, "vocabulary": 53,
+                                  "max_time": 32, "tied": false})"},
+      LawModel{"llama", R"({"family": "llama", "layers": 4, "heads": 4, "kv_heads": 2,
+                            "channels": 16, "hidden": 24, "vocabulary": 53, "max_time": 32,
+                            "tied": false})"},
+      LawModel{"llama-tied", R"({"family": "llama", "layers": 4, "heads": 4, "kv_heads": 1,
+                                 "channels": 16, "hidden": 24, "vocabulary": 53, "max_time": 32})"},
+      LawModel{"vocabulary", R"({"layers": 4, "heads": 4, "channels": 4, "vocabulary": 50257,
+                                 "max_time": 32})"},
+  };
+  return kModels;
+}
+
+void LawPrecision::apply(TrainOptions& options) const {
+  options.dtype = dtype;
+  options.rounding = rounding;
+  options.gradients = gradients;
+}
+
+std::span<const LawPrecision> law_precisions() {
+  static constexpr std::array kPrecisions = {
+      LawPrecision{"f64", "f64", "nearest", "auto"},
+      LawPrecision{"f32", "f32", "nearest", "auto"},
+      LawPrecision{"bf16", "bf16", "nearest", "auto"},
+      LawPrecision{"bf16-sr", "bf16", "stochastic", "auto"},
+      LawPrecision{"bf16-g16", "bf16", "nearest", "bf16"},
+      LawPrecision{"bf16-sr-g16", "bf16", "stochastic", "bf16"}};
+  return kPrecisions;
+}
+
+TrainOptions law_options(int world) {
+  TrainOptions options;
+  options.model = law_models().front().json;
+  options.batch = std::max(8, world);
+  while (options.batch % world != 0 || options.batch % 4 != 0) ++options.batch;
+  options.seq = 8;
+  while (options.seq % (2 * world) != 0) ++options.seq;
+  options.steps = kLawSteps;
+  options.lr = 3e-3;
+  options.clip = 0.05;
+  options.dropout = 0.1;
+  options.threads = 1;
+  return options;
+}
+
+std::vector<TrainOptions> enumerate_in_turns(const TrainOptions& base, int world,
+                                             const std::vector<std::int64_t>& microbatches,
+                                             std::uint64_t first) {
+  const std::span<const LawModel> models = law_models();
+  TrainOptions plainest = base;
+  plainest.model = models.front().json;
+  std::vector<TrainOptions> layouts = enumerate_every_layout(plainest, world, microbatches);
+  std::uint64_t turn = first;
+  for (TrainOptions& options : layouts) {
+    do {
+      options.model = models[turn++ % models.size()].json;
+    } while (!legal(options, world));
+  }
+  return layouts;
+}
+
 std::vector<TrainOptions> draw_layouts(std::vector<TrainOptions> layouts, std::size_t count,
                                        std::uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -255,13 +322,18 @@ std::string name_of(const TrainOptions& o) {
 Batch make_batch(const TrainPlan& plan, std::uint64_t seed) {
   const Philox random(seed, kBatchPurpose);
   Batch batch;
-  const std::int64_t count = plan.options.batch * plan.options.seq;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto words = random.words(static_cast<std::uint64_t>(i));
-    const auto vocabulary = static_cast<std::uint64_t>(plan.config.vocabulary);
+  const auto time = static_cast<std::uint64_t>(plan.options.seq);
+  const auto count = static_cast<std::uint64_t>(plan.options.batch) * time;
+  const auto vocabulary = static_cast<std::uint64_t>(plan.config.vocabulary);
+  std::uint64_t end = 0;  // of the sequence's loss
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto words = random.words(i);
+    // Half of the sequences have their full length.
+    if (i % time == 0) end = std::min(time, words[3] % (2 * time));
+    // The first target of all has a loss: there is none to divide by else.
+    const bool has_loss = i == 0 || (i % time < end && words[2] % 8 != 0);
     batch.tokens.push_back(static_cast<std::int32_t>(words[0] % vocabulary));
-    batch.targets.push_back(words[2] % 8 == 0 ? -1
-                                              : static_cast<std::int32_t>(words[1] % vocabulary));
+    batch.targets.push_back(has_loss ? static_cast<std::int32_t>(words[1] % vocabulary) : -1);
   }
   return batch;
 }
@@ -306,21 +378,30 @@ LayoutError compare_runs(const LayoutRun& reference, const LayoutRun& run) {
     error.gradient = std::max(error.gradient, gradient.relative());
     error.weight = std::max(error.weight, weight.relative());
     error.tensors.push_back({name, gradient.ulp(reference.digits), weight.ulp(reference.digits),
-                             std::max(gradient.relative(), weight.relative())});
+                             gradient.relative(), weight.relative()});
   }
   return error;
 }
 
-std::string LayoutError::first_divergent() const {
-  const auto first = std::find_if(tensors.begin(), tensors.end(),
-                                  [](const OfTensor& t) { return t.gradient_ulp > 0; });
+namespace {
+
+// The name of the first tensor for which it holds; empty when it holds for none.
+template <typename Holds>
+std::string first_of(const std::vector<LayoutError::OfTensor>& tensors, Holds&& holds) {
+  const auto first = std::find_if(tensors.begin(), tensors.end(), holds);
   return first == tensors.end() ? "" : first->name;
 }
 
+}  // namespace
+
+std::string LayoutError::first_divergent() const {
+  return first_of(tensors, [](const OfTensor& t) { return t.gradient_ulp > 0; });
+}
+
 std::string LayoutError::first_above(double bound) const {
-  const auto first = std::find_if(tensors.begin(), tensors.end(),
-                                  [&](const OfTensor& t) { return t.relative > bound; });
-  return first == tensors.end() ? "" : first->name;
+  const std::string name = first_of(tensors, [&](const OfTensor& t) { return t.gradient > bound; });
+  return name.empty() ? first_of(tensors, [&](const OfTensor& t) { return t.weight > bound; })
+                      : name;
 }
 
 // Layouts differ in the order of sums only. Reordering a sum of n terms moves it by at most n u

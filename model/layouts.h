@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/trainer.h"
@@ -36,7 +38,39 @@ namespace sinew::model {
 // "tp2 pp2 dp4 zero3/2 1f1b m4": ZeRO 3 over groups of 2
 [[nodiscard]] std::string name_of(const TrainOptions& options);
 
-// One batch for a whole run: pseudo-random tokens, every eighth target or so without loss.
+// What the law is held to: small models that have between them what layouts may get wrong (tied and
+// untied heads, grouped queries down to one key/value head, GPT-2's vocabulary), each with four
+// layers, so that every schedule has two chunks on two ranks, and four heads. The first one takes
+// every layout that any of them does.
+struct LawModel {
+  std::string_view name;
+  std::string_view json;
+};
+[[nodiscard]] std::span<const LawModel> law_models();
+// What numbers are kept in: one name for dtype, rounding and gradients.
+struct LawPrecision {
+  std::string_view name;
+  std::string_view dtype;
+  std::string_view rounding;
+  std::string_view gradients;
+  void apply(TrainOptions& options) const;
+};
+[[nodiscard]] std::span<const LawPrecision> law_precisions();
+// With dropout and with clipping that is active (at 0.05: a first norm is near 1), so long that the
+// moments have a history. The batch is the least of 8 sequences or more of which each of `world`
+// ranks can have four microbatches or a like part of one, the sequences the shortest of 8 positions
+// or more of which each rank can have two pieces.
+inline constexpr int kLawSteps = 5;
+[[nodiscard]] TrainOptions law_options(int world);
+// The layouts of the first model, each for the next of the models in turn, from number `first` on;
+// where that one cannot be split so, for the one after it.
+[[nodiscard]] std::vector<TrainOptions> enumerate_in_turns(
+    const TrainOptions& base, int world, const std::vector<std::int64_t>& microbatches,
+    std::uint64_t first);
+
+// One batch for a whole run: pseudo-random tokens. The loss mask is ragged: every sequence has one
+// up to a position of its own (some as far as their end, some nowhere) and there in seven of eight
+// places or so.
 struct Batch {
   std::vector<std::int32_t> tokens;   // [batch, T]
   std::vector<std::int32_t> targets;  // -1: no loss
@@ -73,12 +107,14 @@ struct LayoutError {
     std::string name;
     double gradient_ulp = 0;
     double weight_ulp = 0;
-    double relative = 0;  // the larger of the two
+    double gradient = 0;  // relative
+    double weight = 0;
   };
   std::vector<OfTensor> tensors;  // in model order
   // The first in model order whose gradient differs in any bit; empty when none does.
   [[nodiscard]] std::string first_divergent() const;
-  // The first whose error is above the bound.
+  // The first whose gradient's error is above the bound; where there is none, the first whose
+  // weights' is (a wrong gradient of one tensor moves the norm, and with it all weights).
   [[nodiscard]] std::string first_above(double bound) const;
   [[nodiscard]] double largest() const;
 };

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <map>
 #include <memory>
 
 #include "model/layouts.h"
@@ -23,32 +23,46 @@ namespace {
 
 struct Options {
   model::TrainOptions train;
-  std::string precisions = "f64";
+  std::string precisions = "all";
   std::int64_t sample = 0;
   std::string transport = "auto";
   std::string json;
   double timeout_s = 60;
 };
 
-// The one-rank run, on every rank by itself: a communicator of one.
-model::LayoutRun run_alone(const model::TrainOptions& base, comm::Communicator& world,
-                           const model::Batch& batch) {
-  const auto alone = world.split(world.rank(), 0);
-  model::TrainOptions options = base;
-  options.tp = options.cp = options.pp = options.dp = 1;
-  options.sequence_parallel = false;
-  options.microbatches = 1;
-  options.zero = options.shard = 0;
-  return model::run_layout(model::make_plan(options, 1), *alone, batch,
-                           static_cast<int>(base.steps));
+// Of --model: each layout for one of the law's models, or for every one.
+constexpr std::string_view kTurns = "turns";
+constexpr std::string_view kEach = "each";
+
+bool is_law(const std::string& model) { return model == kTurns || model == kEach; }
+
+// As rows show it.
+std::string shown_name(const model::TrainOptions& layout) {
+  for (const model::LawModel& of : model::law_models()) {
+    if (of.json == layout.model) return fmt::format("{} {}", model::name_of(layout), of.name);
+  }
+  return model::name_of(layout);
 }
 
-// Cut over all ranks it leaves each of them the microbatches that layouts differ in, where eight
-// sequences or more do that.
-std::int64_t batch_for(int world) {
-  std::int64_t batch = std::max(8, world);
-  while (batch % world != 0 || batch % 4 != 0) ++batch;
-  return batch;
+// What one rank alone makes of a model: every rank by itself, in a communicator of one.
+struct Reference {
+  model::Batch batch;
+  model::LayoutRun run;
+};
+Reference run_alone(const model::TrainOptions& layout, comm::Communicator& world) {
+  const auto alone = world.split(world.rank(), 0);
+  model::TrainOptions options = layout;
+  options.tp = options.cp = options.pp = options.dp = 1;
+  options.sequence_parallel = false;
+  options.chunks = 0;
+  options.schedule = model::TrainOptions{}.schedule;
+  options.recompute = model::TrainOptions{}.recompute;
+  options.microbatches = 1;
+  options.zero = options.shard = 0;
+  const model::TrainPlan plan = model::make_plan(options, 1);
+  Reference reference{model::make_batch(plan, options.seed), {}};
+  reference.run = model::run_layout(plan, *alone, reference.batch, static_cast<int>(options.steps));
+  return reference;
 }
 
 // No layout is legal: says why the plainest is not, which is what the user asked for otherwise.
@@ -60,6 +74,7 @@ std::int64_t batch_for(int world) {
                     base.batch, world, world));
   }
   model::TrainOptions plainest = base;
+  if (is_law(base.model)) plainest.model = model::law_models().front().json;
   plainest.tp = plainest.pp = 1;
   plainest.dp = world;
   plainest.microbatches = 1;
@@ -67,50 +82,45 @@ std::int64_t batch_for(int world) {
   throw UsageError(fmt::format("no layout of {} ranks is legal for this model and batch", world));
 }
 
-struct Precision {
-  std::string_view name;
-  std::string_view dtype;
-  std::string_view rounding;
-  std::string_view gradients;
-};
-constexpr std::array kPrecisions = {Precision{"f64", "f64", "nearest", "auto"},
-                                    Precision{"f32", "f32", "nearest", "auto"},
-                                    Precision{"bf16", "bf16", "nearest", "auto"},
-                                    Precision{"bf16-sr", "bf16", "stochastic", "auto"},
-                                    Precision{"bf16-g16", "bf16", "nearest", "bf16"},
-                                    Precision{"bf16-sr-g16", "bf16", "stochastic", "bf16"}};
-
-void apply(const Precision& precision, model::TrainOptions& options) {
-  options.dtype = precision.dtype;
-  options.rounding = precision.rounding;
-  options.gradients = precision.gradients;
-}
-
-std::vector<Precision> parse_precisions(const std::string& text) {
-  std::vector<Precision> precisions;
+std::vector<model::LawPrecision> parse_precisions(const std::string& text) {
+  const auto all = model::law_precisions();
+  if (text == "all") return {all.begin(), all.end()};
+  std::vector<model::LawPrecision> precisions;
   for (const std::string_view name : split(text, ',')) {
-    const auto found = std::find_if(kPrecisions.begin(), kPrecisions.end(),
-                                    [&](const Precision& p) { return p.name == trim(name); });
-    if (found == kPrecisions.end())
+    const auto found = std::find_if(
+        all.begin(), all.end(), [&](const model::LawPrecision& p) { return p.name == trim(name); });
+    if (found == all.end()) {
       throw UsageError(
-          fmt::format("--dtype '{}' is unknown; legal values: f64, f32, bf16, bf16-sr, bf16-g16, "
-                      "bf16-sr-g16, joined by commas",
+          fmt::format("--dtype '{}' is unknown; legal values: all, or some of f64, f32, bf16, "
+                      "bf16-sr, bf16-g16, bf16-sr-g16, joined by commas",
                       name));
+    }
     precisions.push_back(*found);
   }
   return precisions;
+}
+
+std::vector<model::TrainOptions> find_layouts(const model::TrainOptions& base, int world) {
+  const std::vector<std::int64_t> microbatches = {1, 2, 4};
+  if (base.model == kTurns) return model::enumerate_in_turns(base, world, microbatches, base.seed);
+  if (base.model != kEach) return model::enumerate_every_layout(base, world, microbatches);
+  std::vector<model::TrainOptions> layouts;
+  for (const model::LawModel& of : model::law_models()) {
+    model::TrainOptions options = base;
+    options.model = of.json;
+    for (model::TrainOptions& layout : model::enumerate_every_layout(options, world, microbatches))
+      layouts.push_back(std::move(layout));
+  }
+  return layouts;
 }
 
 // The largest errors of each tensor over all layouts of one precision.
 class Worst {
  public:
   void add(const model::LayoutError& error, const std::string& layout) {
-    rows_.resize(error.tensors.size());
-    for (std::size_t i = 0; i < rows_.size(); ++i) {
-      const model::LayoutError::OfTensor& found = error.tensors[i];
-      Row& row = rows_[i];
+    for (const model::LayoutError::OfTensor& found : error.tensors) {
+      Row& row = row_of(found.name);
       if (row.layout.empty() || found.gradient_ulp > row.error.gradient_ulp) row.layout = layout;
-      row.error.name = found.name;
       row.error.gradient_ulp = std::max(row.error.gradient_ulp, found.gradient_ulp);
       row.error.weight_ulp = std::max(row.error.weight_ulp, found.weight_ulp);
     }
@@ -131,6 +141,15 @@ class Worst {
     model::LayoutError::OfTensor error;
     std::string layout;
   };
+  // Tensors of that name are one, whatever the model.
+  Row& row_of(const std::string& name) {
+    const auto found = std::find_if(rows_.begin(), rows_.end(),
+                                    [&](const Row& row) { return row.error.name == name; });
+    if (found != rows_.end()) return *found;
+    rows_.push_back({});
+    rows_.back().error.name = name;
+    return rows_.back();
+  }
   std::vector<Row> rows_;
 };
 
@@ -188,15 +207,14 @@ class Pace {
 };
 
 // All layouts in one precision; returns how many fail.
-int run_precision(const model::TrainOptions& base, std::string_view precision,
-                  std::vector<model::TrainOptions> layouts, comm::Communicator& world,
-                  JsonLines& json) {
+int run_precision(const model::LawPrecision& precision, std::vector<model::TrainOptions> layouts,
+                  comm::Communicator& world, JsonLines& json) {
   const bool first_rank = world.rank() == 0;
-  const model::TrainPlan first = model::make_plan(layouts.front(), world.world());
-  const model::Batch batch = model::make_batch(first, base.seed);
-  const model::LayoutRun reference = run_alone(base, world, batch);
-  const double bound = model::layout_bound(base.dtype, base.gradients);
-  const Table table({{fmt::format("{}", precision), 66, true},
+  for (model::TrainOptions& layout : layouts) precision.apply(layout);
+  const std::int64_t steps = layouts.front().steps;
+  const double bound =
+      model::layout_bound(std::string(precision.dtype), std::string(precision.gradients));
+  const Table table({{std::string(precision.name), 78, true},
                      {"loss", 9},
                      {"norm", 9},
                      {"gradients", 9},
@@ -206,43 +224,54 @@ int run_precision(const model::TrainOptions& base, std::string_view precision,
     fmt::print(
         "{} layouts of {} ranks, {} steps each in {}; largest relative differences to one rank, "
         "bound {:.1e}\n{}",
-        layouts.size(), world.world(), base.steps, precision, bound, table.header());
+        layouts.size(), world.world(), steps, precision.name, bound, table.header());
   }
   int failed = 0;
   Worst worst;
   Pace pace(layouts.size());
+  std::map<std::string, Reference> references;  // by model
   for (const model::TrainOptions& layout : layouts) {
-    const model::LayoutRun run = model::run_layout(model::make_plan(layout, world.world()), world,
-                                                   batch, static_cast<int>(base.steps));
-    const model::LayoutError error = model::compare_runs(reference, run);
+    auto reference = references.find(layout.model);
+    if (reference == references.end())
+      reference = references.emplace(layout.model, run_alone(layout, world)).first;
+    const model::LayoutRun run =
+        model::run_layout(model::make_plan(layout, world.world()), world, reference->second.batch,
+                          static_cast<int>(steps));
+    const model::LayoutError error = model::compare_runs(reference->second.run, run);
     const bool holds = error.largest() <= bound;
     if (!holds) ++failed;
     if (!first_rank) continue;
-    const std::string name = model::name_of(layout);
+    const std::string name = shown_name(layout);
     const auto shown = [](double value) { return fmt::format("{:.1e}", value); };
     fmt::print("{}", table.row({name, shown(error.loss), shown(error.norm), shown(error.gradient),
                                 shown(error.weight), remark(error, bound)}));
     pace.add();
     std::fflush(stdout);
     worst.add(error, name);
-    write_record(json, name, precision, world.world(), error, holds);
+    write_record(json, name, precision.name, world.world(), error, holds);
   }
-  if (first_rank) worst.print();
+  if (first_rank) {
+    worst.print();
+    fmt::print("\n{} of {} layouts in {} train the model of one rank\n\n",
+               layouts.size() - static_cast<std::size_t>(failed), layouts.size(), precision.name);
+  }
   return failed;
 }
 
 int run_layouts(const Options& options) {
   const auto world = comm::Communicator::from_mpi(
       {.transport = options.transport, .timeout_s = options.timeout_s});
-  std::vector<Precision> precisions;
+  std::vector<model::LawPrecision> precisions;
   std::vector<model::TrainOptions> layouts;
   std::unique_ptr<JsonLines> json;
   model::TrainOptions base = options.train;
-  if (base.batch == 0) base.batch = batch_for(world->world());
+  const model::TrainOptions law = model::law_options(world->world());
+  if (base.batch == 0) base.batch = law.batch;
+  if (base.seq == 0) base.seq = law.seq;
   agree(*world, [&] {
     precisions = parse_precisions(options.precisions);
-    apply(precisions.front(), base);
-    layouts = model::enumerate_every_layout(base, world->world(), {1, 2, 4});
+    precisions.front().apply(base);
+    layouts = find_layouts(base, world->world());
     if (layouts.empty()) refuse_all(base, world->world());
     for (const model::TrainOptions& layout : layouts)
       require_train_memory(model::make_plan(layout, world->world()));
@@ -254,11 +283,8 @@ int run_layouts(const Options& options) {
     layouts = model::draw_layouts(layouts, static_cast<std::size_t>(options.sample), base.seed);
   }
   int failed = 0;
-  for (const Precision& precision : precisions) {
-    apply(precision, base);
-    for (model::TrainOptions& layout : layouts) apply(precision, layout);
-    failed += run_precision(base, precision.name, layouts, *world, *json);
-  }
+  for (const model::LawPrecision& precision : precisions)
+    failed += run_precision(precision, layouts, *world, *json);
   json->keep();
   if (failed > 0)
     throw Error(fmt::format("{} of {} runs differ from one rank", failed,
@@ -270,21 +296,26 @@ int run_layouts(const Options& options) {
 
 Run declare_layouts(Args& args) {
   auto o = std::make_shared<Options>();
-  o->train.model = "byte-tiny";
-  o->train.seq = 32;
+  o->train = model::law_options(1);
+  o->train.model = kTurns;
+  o->train.seq = 0;
   o->train.batch = 0;
-  o->train.steps = 3;
-  args.option("--model", o->train.model, model_help());
+  args.option("--model", o->train.model,
+              "turns: each layout trains one of five small models, the next in turn (tied and "
+              "untied heads, grouped queries, GPT-2's vocabulary); each: every one of them; or " +
+                  model_help());
   args.option("--batch", o->train.batch,
               "sequences of the whole step; 0: at least 8, a multiple of 4 and of the ranks",
               {.min = 0});
-  args.option("--seq", o->train.seq, "tokens of a sequence", {.min = 1});
+  args.option("--seq", o->train.seq,
+              "tokens of a sequence; 0: at least 8, two pieces for each of the ranks", {.min = 0});
   args.option("--steps", o->train.steps, "steps of each layout", {.min = 1, .max = 1000});
-  args.option(
-      "--dtype", o->precisions,
-      "f64, f32, bf16 with f32 masters, bf16-sr without (stochastic rounding), bf16-g16 and "
-      "bf16-sr-g16 with gradients in bf16; one or several, joined by commas");
+  args.option("--dtype", o->precisions,
+              "all, or f64, f32, bf16 with f32 masters, bf16-sr without (stochastic rounding), "
+              "bf16-g16 and "
+              "bf16-sr-g16 with gradients in bf16; one or several, joined by commas");
   args.option("--sample", o->sample, "so many layouts, drawn by the seed; 0: all", {.min = 0});
+  args.option("--clip", o->train.clip, "largest norm of the gradient; 0: none", {.min = 0});
   args.option("--dropout", o->train.dropout, "share of activations dropped", {.min = 0, .max = 1});
   args.option("--seed", o->train.seed, "of weights, batch and sample");
   args.option("--transport", o->transport, transport_help());

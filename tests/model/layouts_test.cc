@@ -233,5 +233,42 @@ TEST(LayoutErrors, DamageShows) {
   EXPECT_GT(compare_runs(a, b).largest(), 1.0);
 }
 
+// One rank's part of one gradient, scaled by half a thousandth, as a rank that forgot a factor
+// would leave it: whatever the tensor, the report names it, with its error in units in the last
+// place, though the norm and with it every weight moved.
+TEST(LayoutErrors, ATensorOfWhichOneRankScalesItsPartIsTheOneNamed) {
+  TrainOptions options = law_options(2);
+  options.dtype = "f64";
+  options.tp = 2;
+  options.dp = 1;
+  options.microbatches = 1;
+  const LayoutRun run = run_on_threads(options, 2, 1);
+  const Config config = load_config(options.model);
+  const FlatLayout second =
+      flat_layout(config, {StageShape{0, config.layers, true, true}}, {.rank = 1, .world = 2});
+  for (const Parameter& p : second.parameters) {
+    LayoutRun faulty = run;
+    for (auto& [name, weights] : faulty.weights) {
+      for (double& w : weights) w *= 1 + 1e-6;
+    }
+    faulty.norms.front() *= 1 + 1e-6;
+    std::vector<double>& gradient = faulty.gradients.at(p.name);
+    double largest = 0;
+    p.slice.for_each_run([&](std::int64_t, std::int64_t at, std::int64_t count) {
+      for (std::int64_t i = at; i < at + count; ++i) {
+        gradient[static_cast<std::size_t>(i)] *= 1 + 0x1p-11;
+        largest = std::max(largest, std::abs(gradient[static_cast<std::size_t>(i)]));
+      }
+    });
+    if (largest < 1e-12) continue;  // a key bias: a softmax does not see it
+    const LayoutError error = compare_runs(run, faulty);
+    EXPECT_EQ(error.first_divergent(), p.name);
+    EXPECT_EQ(error.first_above(layout_bound("f64")), p.name);
+    EXPECT_EQ(error.worst_tensor, p.name);
+    for (const LayoutError::OfTensor& t : error.tensors)
+      EXPECT_EQ(t.gradient_ulp > 0, t.name == p.name) << t.name;
+  }
+}
+
 }  // namespace
 }  // namespace sinew::model

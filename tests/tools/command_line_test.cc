@@ -180,6 +180,7 @@ const std::vector<std::pair<int, Bad>> kBadTogether = {
     {2, {"coll --transport nope", {"'nope'", "shm"}}},
     {2, {"layouts --dtype f64,f16", {"'f16'", "f64", "bf16-sr"}}},
     {2, {"layouts --model nope", {"'nope'", "byte-tiny"}}},
+    {2, {"layouts --model {}", {"key 'layers' is missing"}}},
     {3, {"layouts --batch 8", {"--batch 8", "multiples of 3"}}},
     {2, {"layouts --batch 1000000000", {"--batch 1000000000", "this machine has"}}},
     {2, {train("--pp 2 --schedule interleaved --chunks 999"), {"999 chunks", "chunks: 1 to"}}},
