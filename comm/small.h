@@ -30,7 +30,7 @@ namespace sinew::comm {
 
 class SmallBoxes {
  public:
-  static constexpr int kBoxes = 4;
+  static constexpr int kBoxes = 8;
   static constexpr std::int64_t kPayloadBytes = 2048;
 
   [[nodiscard]] static std::size_t size_bytes(int world);
@@ -91,6 +91,8 @@ class SmallBoxes {
   [[nodiscard]] Box& box(int rank) const {
     return boxes_[static_cast<std::size_t>(rank) * kBoxes + call_ % kBoxes];
   }
+  // Whether all peers are seen to have begun the call `needed`, of the last kBoxes.
+  bool all_have_begun(std::uint64_t needed);
   bool look_who_began();
 
   Box* boxes_;  // [world][kBoxes]
