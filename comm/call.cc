@@ -10,7 +10,7 @@ namespace {
 
 std::string collective_text(const CallInfo& call) {
   const auto op = static_cast<sched::Collective>(call.kind);
-  const auto rows = sched::algorithms();
+  const auto rows = sched::every_algorithm();
   const std::string_view algorithm =
       call.algorithm < rows.size() ? rows[call.algorithm].name : std::string_view("schedule");
   const bool parts = call.algorithm < rows.size() && call.tag != 0;

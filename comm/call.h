@@ -28,11 +28,12 @@ constexpr CallKind kind_of(sched::Collective op) { return static_cast<CallKind>(
 // Whether the caller blocks or holds a request: the two forms use different lanes and never match.
 enum class Form : std::uint8_t { kBlocking, kStarted };
 
-inline constexpr std::uint8_t kNoAlgorithm = 255;
+// Of 15 bits, as an algorithm's index has in a packed call.
+inline constexpr std::uint16_t kNoAlgorithm = 0x7fff;
 
 struct CallInfo {
   CallKind kind = CallKind::kMessage;
-  std::uint8_t algorithm = kNoAlgorithm;  // index into sched::algorithms()
+  std::uint16_t algorithm = kNoAlgorithm;  // index into sched::every_algorithm()
   DType dtype = DType::kU8;
   ReduceOp reduce = ReduceOp::kSum;
   Form form = Form::kBlocking;
@@ -44,15 +45,15 @@ struct CallInfo {
   std::int64_t count = 0;
 
   [[nodiscard]] constexpr std::uint64_t packed() const {
-    return static_cast<std::uint64_t>(kind) | static_cast<std::uint64_t>(algorithm) << 8 |
-           static_cast<std::uint64_t>(dtype) << 16 | static_cast<std::uint64_t>(reduce) << 20 |
-           static_cast<std::uint64_t>(form) << 24 | static_cast<std::uint64_t>(root) << 32 |
-           static_cast<std::uint64_t>(tag) << 48;
+    return static_cast<std::uint64_t>(kind) | (algorithm & std::uint64_t{0xff}) << 8 |
+           (algorithm & std::uint64_t{0x7f00}) << 17 | static_cast<std::uint64_t>(dtype) << 16 |
+           static_cast<std::uint64_t>(reduce) << 20 | static_cast<std::uint64_t>(form) << 24 |
+           static_cast<std::uint64_t>(root) << 32 | static_cast<std::uint64_t>(tag) << 48;
   }
   static constexpr CallInfo unpack(std::uint64_t bits, std::int64_t count) {
     CallInfo call;
     call.kind = static_cast<CallKind>(bits & 0xff);
-    call.algorithm = static_cast<std::uint8_t>(bits >> 8);
+    call.algorithm = static_cast<std::uint16_t>((bits >> 8 & 0xff) | (bits >> 17 & 0x7f00));
     call.dtype = static_cast<DType>((bits >> 16) & 0xf);
     call.reduce = static_cast<ReduceOp>((bits >> 20) & 0xf);
     call.form = static_cast<Form>((bits >> 24) & 0x1);

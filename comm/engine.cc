@@ -178,24 +178,25 @@ void Engine::make_transports(const Parts& parts, std::byte* lanes) {
 }
 
 void Engine::find_direct() {
-  bool known = auto_by_default_;
   std::fill(std::begin(direct_), std::end(direct_), kNoAlgorithm);
   std::fill(std::begin(symmetric_), std::end(symmetric_), kNoAlgorithm);
   const auto rows = sched::algorithms();
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    known |= rows[i].name == options_.algorithm;
     const std::string_view direct =
         rows[i].op == sched::Collective::kAllReduce ? "one_shot" : "direct";
     const auto op = static_cast<std::size_t>(rows[i].op);
-    if (rows[i].name == direct) direct_[op] = static_cast<std::uint8_t>(i);
+    if (rows[i].name == direct) direct_[op] = static_cast<std::uint16_t>(i);
     const bool moves_symmetric = rows[i].op == sched::Collective::kReduceScatter ||
                                  rows[i].op == sched::Collective::kAllGather;
     if (rows[i].name == (rows[i].op == sched::Collective::kAllReduce ? "two_shot" : "direct") &&
         (moves_symmetric || rows[i].op == sched::Collective::kAllReduce)) {
-      symmetric_[op] = static_cast<std::uint8_t>(i);
+      symmetric_[op] = static_cast<std::uint16_t>(i);
     }
   }
-  if (!known) {
+  const auto is_asked_for = [&](const sched::Algorithm& row) {
+    return row.name == options_.algorithm;
+  };
+  if (!auto_by_default_ && std::ranges::none_of(sched::every_algorithm(), is_asked_for)) {
     throw UsageError(
         fmt::format("algorithm '{}' is unknown to every operation; legal values: auto, or a name "
                     "from the table of algorithms",
@@ -276,7 +277,7 @@ const Plan& Engine::plan_of(const CallInfo& call, const Ask& ask) {
     throw UsageError(
         fmt::format("all_to_all_v by {}: it forwards parts through ranks that do not know their "
                     "sizes; legal values: auto, direct, and others that move each part once",
-                    sched::algorithms()[call.algorithm].name));
+                    sched::every_algorithm()[call.algorithm].name));
   }
   return plan;
 }
@@ -357,7 +358,7 @@ CallInfo Engine::resolve(const Ask& ask, std::string_view algorithm, Form form) 
   return call;
 }
 
-std::uint8_t Engine::algorithm_of(const Ask& ask, std::string_view name) {
+std::uint16_t Engine::algorithm_of(const Ask& ask, std::string_view name) {
   if (name.empty())
     name = auto_by_default_ ? std::string_view("auto") : std::string_view(options_.algorithm);
   // Its sizes are each rank's own: nothing to choose by.

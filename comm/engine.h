@@ -212,24 +212,26 @@ class Engine {
   void check_parts(const Ask& ask) const;
   [[nodiscard]] const Plan& plan_of(const CallInfo& call, const Ask& ask);
   [[nodiscard]] CallInfo resolve(const Ask& ask, std::string_view algorithm, Form form);
-  [[nodiscard]] std::uint8_t algorithm_of(const Ask& ask, std::string_view name);
-  [[nodiscard]] bool is_small(const Ask& ask, std::uint8_t algorithm) const;
+  [[nodiscard]] std::uint16_t algorithm_of(const Ask& ask, std::string_view name);
+  [[nodiscard]] bool is_small(const Ask& ask, std::uint16_t algorithm) const;
   void run_plain(const CallInfo& call, const Ask& ask);
   // The input times the factor, in the output where that is as long, else in `room`.
   [[nodiscard]] const void* premultiply(const Ask& ask, std::vector<std::byte>& room) const;
   void run_small(const CallInfo& call, const Ask& ask);
-  [[nodiscard]] bool may_be_symmetric(const Ask& ask, std::uint8_t algorithm) const;
+  [[nodiscard]] bool may_be_symmetric(const Ask& ask, std::uint16_t algorithm) const;
   void run_symmetric(const CallInfo& call, const Ask& ask);
   [[nodiscard]] std::int64_t move_symmetric(const Ask& ask);
   void reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t size, bool streams);
   void spread(const std::byte* data, std::int64_t offset, std::int64_t size, bool streams);
   [[nodiscard]] const std::byte* mapped(int peer, Regions::Place place, std::int64_t size);
-  [[nodiscard]] bool may_be_staged(const Ask& ask, std::uint8_t algorithm) const;
+  [[nodiscard]] bool may_be_staged(const Ask& ask, std::uint16_t algorithm) const;
   void run_staged(const CallInfo& call, const Ask& ask);
   void meet(Meetings& meetings);
+  [[nodiscard]] SmallCall arrive(Meetings& meetings);
   std::int64_t stage_sums(Meetings& meetings, const Ask& ask, bool streams);
   std::int64_t stage_whole(Meetings& meetings, const Ask& ask, bool streams);
   std::int64_t stage_parts(Meetings& meetings, const Ask& ask);
+  std::int64_t stage_from_root(Meetings& meetings, const Ask& ask, bool streams);
   void combine_boxes(const Ask& ask);
   void open_box(SmallCall& small, std::uint64_t flag, const void* payload, std::int64_t size);
   void hear_all(SmallCall& small);
@@ -293,11 +295,12 @@ class Engine {
   struct Named {
     std::string name;
     int root = -1;
-    std::uint8_t index = 0;
+    std::uint16_t index = 0;
   };
-  Named named_[sched::kCollectiveCount];             // the last forced algorithm of each operation
-  std::uint8_t direct_[sched::kCollectiveCount];     // what small calls do
-  std::uint8_t symmetric_[sched::kCollectiveCount];  // what those on symmetric memory or a stage do
+  Named named_[sched::kCollectiveCount];           // the last forced algorithm of each operation
+  std::uint16_t direct_[sched::kCollectiveCount];  // what small calls do
+  std::uint16_t
+      symmetric_[sched::kCollectiveCount];  // what those on symmetric memory or a stage do
   bool auto_by_default_ = true;
   std::vector<const void*> sources_;  // [world]
   std::vector<std::byte*> targets_;   // [world], of a call on symmetric memory

@@ -281,11 +281,11 @@ Plan compile_whole(const sched::Schedule& schedule, int rank, bool may_fuse) {
   return compile(schedule, rank, {.unbuffered = exposes, .fuse = fuses, .moved = &moved});
 }
 
-const Plan& PlanCache::find(std::uint8_t algorithm, int root, bool apart) {
+const Plan& PlanCache::find(std::uint16_t algorithm, int root, bool apart) {
   std::unique_ptr<Plan>& plan = plans_[{algorithm, root, apart}];
   if (plan == nullptr) {
     const sched::Params params{.world = world_, .root = root, .group = group_};
-    const sched::Algorithm& row = sched::algorithms()[algorithm];
+    const sched::Algorithm& row = sched::every_algorithm()[algorithm];
     if (world_ <= kMostWorldToProve) {
       sched::Schedule schedule = sched::generate(row, params);
       if (apart) schedule = for_apart(std::move(schedule));

@@ -96,9 +96,9 @@ class PlanCache {
   // group: Params::group of every plan.
   PlanCache(int rank, int world, bool fuse, int group = 0)
       : rank_(rank), world_(world), group_(group), fuse_(fuse) {}
-  // algorithm: index into sched::algorithms(). Throws UsageError when it refuses this world.
+  // algorithm: index into sched::every_algorithm(). Throws UsageError when it refuses this world.
   // apart: for buffers that do not overlap, so that nothing waits for its own input to be sent.
-  [[nodiscard]] const Plan& get(std::uint8_t algorithm, int root, bool apart = false) {
+  [[nodiscard]] const Plan& get(std::uint16_t algorithm, int root, bool apart = false) {
     if (last_ != nullptr && last_algorithm_ == algorithm && last_root_ == root &&
         last_apart_ == apart)
       return *last_;
@@ -106,14 +106,14 @@ class PlanCache {
   }
 
  private:
-  const Plan& find(std::uint8_t algorithm, int root, bool apart);
+  const Plan& find(std::uint16_t algorithm, int root, bool apart);
 
   int rank_;
   int world_;
   int group_;
   bool fuse_;
   const Plan* last_ = nullptr;
-  std::uint8_t last_algorithm_ = 0;
+  std::uint16_t last_algorithm_ = 0;
   int last_root_ = 0;
   bool last_apart_ = false;
   std::map<std::tuple<int, int, bool>, std::unique_ptr<Plan>> plans_;

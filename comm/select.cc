@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "comm/call.h"
 #include "comm/selection_file.h"
 #include "sched/base/check.h"
 #include "sched/base/error.h"
@@ -152,7 +153,7 @@ Selector::Selector(const Machine& machine) {
   }
 }
 
-std::uint8_t Selector::none(Collective op) {
+std::uint16_t Selector::none(Collective op) {
   throw UsageError("operation '" + std::string(sched::name_of(op)) + "' has no algorithm here");
 }
 
@@ -161,15 +162,15 @@ std::int64_t full_bytes(Collective op, std::int64_t count, DType dtype, int worl
   return count * contract.blocks() * static_cast<std::int64_t>(size_of(dtype));
 }
 
-std::uint8_t algorithm_index(Collective op, std::string_view name, int world, int root) {
+std::uint16_t algorithm_index(Collective op, std::string_view name, int world, int root) {
   const sched::Algorithm& row = sched::find_algorithm(op, name);
   const std::string refusal = row.refuse({.world = world, .root = root});
   if (!refusal.empty()) {
     throw UsageError(std::string(sched::name_of(op)) + " by " + std::string(name) + ": " + refusal);
   }
-  const auto index = static_cast<std::size_t>(&row - sched::algorithms().data());
-  CHECK_LT(index, 255U);
-  return static_cast<std::uint8_t>(index);
+  const std::size_t index = sched::index_of(row);
+  CHECK_LT(index, kNoAlgorithm);
+  return static_cast<std::uint16_t>(index);
 }
 
 }  // namespace sinew::comm

@@ -38,8 +38,8 @@ struct Selection {
 class Selector {
  public:
   explicit Selector(const Machine& machine);
-  // Index into sched::algorithms(). Throws UsageError when the operation has no algorithm.
-  [[nodiscard]] std::uint8_t index(sched::Collective op, std::int64_t bytes) const {
+  // Index into sched::every_algorithm(). Throws UsageError when the operation has no algorithm.
+  [[nodiscard]] std::uint16_t index(sched::Collective op, std::int64_t bytes) const {
     for (const Entry& entry : entries_[static_cast<std::size_t>(op)]) {
       if (bytes <= entry.most_bytes) return entry.index;
     }
@@ -49,9 +49,9 @@ class Selector {
  private:
   struct Entry {
     std::int64_t most_bytes;
-    std::uint8_t index;
+    std::uint16_t index;
   };
-  [[noreturn]] static std::uint8_t none(sched::Collective op);
+  [[noreturn]] static std::uint16_t none(sched::Collective op);
   std::vector<Entry> entries_[sched::kCollectiveCount];
 };
 
@@ -59,9 +59,9 @@ class Selector {
 [[nodiscard]] std::int64_t full_bytes(sched::Collective op, std::int64_t count, DType dtype,
                                       int world);
 
-// Index into sched::algorithms() of the row. Throws UsageError naming the legal algorithms of this
-// operation when there is none of that name, or its rule when it refuses this world and root.
-[[nodiscard]] std::uint8_t algorithm_index(sched::Collective op, std::string_view name, int world,
-                                           int root);
+// Index into sched::every_algorithm() of the row. Throws UsageError naming the legal algorithms of
+// this operation when there is none of that name, or its rule when it refuses this world and root.
+[[nodiscard]] std::uint16_t algorithm_index(sched::Collective op, std::string_view name, int world,
+                                            int root);
 
 }  // namespace sinew::comm

@@ -78,7 +78,7 @@ bool hears_all(const Ask& ask, int rank) {
 
 }  // namespace
 
-bool Engine::is_small(const Ask& ask, std::uint8_t algorithm) const {
+bool Engine::is_small(const Ask& ask, std::uint16_t algorithm) const {
   if (algorithm != direct_[static_cast<std::size_t>(ask.op)] || !options_.small_calls ||
       ask.counts != nullptr)
     return false;

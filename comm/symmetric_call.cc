@@ -59,7 +59,7 @@ std::uint64_t closing(std::uint64_t flag) { return flag ^ 0xffffffffU; }
 
 }  // namespace
 
-bool Engine::may_be_symmetric(const Ask& ask, std::uint8_t algorithm) const {
+bool Engine::may_be_symmetric(const Ask& ask, std::uint16_t algorithm) const {
   return regions_->ever_used() && world_ > 1 && options_.small_calls && ask.counts == nullptr &&
          algorithm == symmetric_[static_cast<std::size_t>(ask.op)] &&
          full_bytes(ask.op, ask.count, ask.dtype, world_) >= kLeastBytes;

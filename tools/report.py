@@ -69,7 +69,9 @@ def listed():
 def algorithms():
     names = {}
     for row in listed():
-        names.setdefault(row["op"], []).append(f"`{row['algo']}`")
+        name = f"`{re.sub(r'_[0-9]+$', '_R', row['algo'])}`"
+        if name not in names.setdefault(row["op"], []):
+            names[row["op"]].append(name)
     table = ["| operation | algorithms |", "|---|---|"]
     table += [f"| {op} | {', '.join(of)} |" for op, of in names.items()]
     return "\n".join(table)

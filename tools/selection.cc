@@ -33,6 +33,17 @@ void check_ops(const std::string& ops) {
   }
 }
 
+// Of collectives, also those of a radix that the table does not list.
+std::vector<const sched::Algorithm*> rows_named(const std::string& ops, std::string_view name) {
+  std::vector<const sched::Algorithm*> rows;
+  for (const sched::Collective op : known_collectives()) {
+    const sched::Algorithm* const row =
+        named(ops, sched::name_of(op)) ? sched::known_algorithm(op, name) : nullptr;
+    if (row != nullptr) rows.push_back(row);
+  }
+  return rows;
+}
+
 // Each name must be a row of one of the operations.
 void check_algorithms(const std::string& ops, const std::string& algorithms) {
   if (algorithms == "all") return;
@@ -40,17 +51,20 @@ void check_algorithms(const std::string& ops, const std::string& algorithms) {
   const auto add = [&legal](std::string_view name) {
     if (std::find(legal.begin(), legal.end(), name) == legal.end()) legal.emplace_back(name);
   };
+  bool has_families = false;
   for (const sched::Algorithm& row : sched::algorithms()) {
-    if (named(ops, sched::name_of(row.op))) add(row.name);
+    if (!named(ops, sched::name_of(row.op)) || !row.family.empty()) continue;
+    add(sched::legal_forms(row));
+    has_families |= row.radix != 0;
   }
   for (const sched::PipeAlgorithm& row : sched::pipe_algorithms()) {
     if (named(ops, kPipelineOp)) add(row.name);
   }
   for (const std::string_view name : split(algorithms, ',')) {
-    if (std::find(legal.begin(), legal.end(), name) == legal.end()) {
-      throw UsageError(fmt::format("--algo '{}' is unknown for --op {}: legal are {}", name, ops,
-                                   join(legal, ", ")));
-    }
+    if (std::find(legal.begin(), legal.end(), name) != legal.end()) continue;
+    if (!rows_named(ops, name).empty()) continue;
+    throw UsageError(fmt::format("--algo '{}' is unknown for --op {}: legal are {}{}", name, ops,
+                                 join(legal, ", "), has_families ? sched::legal_radices() : ""));
   }
 }
 
@@ -63,6 +77,12 @@ Selection select(const std::string& ops, const std::string& algorithms) {
   for (const sched::Algorithm& row : sched::algorithms()) {
     if (named(ops, sched::name_of(row.op)) && named(algorithms, row.name))
       selection.collectives.push_back(&row);
+  }
+  for (const std::string_view name : split(algorithms, ',')) {
+    for (const sched::Algorithm* const row : rows_named(ops, name)) {
+      if (std::ranges::find(selection.collectives, row) == selection.collectives.end())
+        selection.collectives.push_back(row);
+    }
   }
   for (const sched::PipeAlgorithm& row : sched::pipe_algorithms()) {
     if (named(ops, kPipelineOp) && named(algorithms, row.name)) selection.pipelines.push_back(&row);

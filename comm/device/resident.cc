@@ -188,7 +188,7 @@ void Resident::run(const SmallKernel& kernel, const ResidentWork& work, device::
 void Resident::note(const sched::Algorithm& row, int root, const ResidentWork& work) {
   CallInfo& call = calls_[call_count_++ % kCallsKept];
   call = {.kind = kind_of(row.op),
-          .algorithm = static_cast<std::uint8_t>(&row - sched::algorithms().data()),
+          .algorithm = static_cast<std::uint16_t>(sched::index_of(row)),
           .dtype = work.dtype,
           .reduce = work.reduce,
           .root = static_cast<std::uint16_t>(root),

@@ -12,7 +12,7 @@
 namespace sinew::sched {
 
 // In formulas: a, b, g are the model's alpha, beta and gamma, m the bytes of the full vector, P the
-// world, L = ceil(log2 P), and Q the largest power of two that is at most P.
+// world, L = ceil(log2 P), Q the largest power of two that is at most P, and r the radix.
 
 // ring.cc
 extern const Algorithm kRingAllReduce;
@@ -58,9 +58,7 @@ extern const Algorithm kPairwiseAllToAll;
 
 // bruck.cc
 extern const Algorithm kBruckAllGather;
-extern const Algorithm kBruck4AllGather;
 extern const Algorithm kBruckAllToAll;
-extern const Algorithm kBruck4AllToAll;
 
 // dissemination.cc
 extern const Algorithm kDisseminationBarrier;
@@ -83,8 +81,8 @@ extern const Algorithm kRecursiveMultiplyingAllReduce;
 extern const Algorithm kRecursiveMultiplyingAllGather;
 
 // knomial.cc
-extern const Algorithm kKnomial4Broadcast;
-extern const Algorithm kKnomial4Reduce;
+extern const Algorithm kKnomialBroadcast;
+extern const Algorithm kKnomialReduce;
 
 // chain.cc
 extern const Algorithm kChainBroadcast;

@@ -100,10 +100,10 @@ constinit const Algorithm kBidirectionalRingAllReduce = {
     .name = "bidirectional_ring",
     .formula = "2(P-1)a + 2(P-1)/P m b + (P-1)/P m g; with two ports half of a and b",
     .source = kSource,
-    .generate = bidirectional_ring_all_reduce,
-    .chunks_per_block = chunk_per_rank,
-    .refuse = any_world,
-    .cost = bidirectional_ring_all_reduce_cost,
+    .generator = bidirectional_ring_all_reduce,
+    .chunks_of = chunk_per_rank,
+    .rule = any_world,
+    .closed_form = bidirectional_ring_all_reduce_cost,
 };
 
 constinit const Algorithm kBidirectionalRingReduceScatter = {
@@ -111,10 +111,10 @@ constinit const Algorithm kBidirectionalRingReduceScatter = {
     .name = "bidirectional_ring",
     .formula = "(P-1)a + (P-1)/P m (b + g); with two ports half of a and b",
     .source = kSource,
-    .generate = bidirectional_ring_reduce_scatter,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = bidirectional_ring_reduce_scatter_cost,
+    .generator = bidirectional_ring_reduce_scatter,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = bidirectional_ring_reduce_scatter_cost,
 };
 
 constinit const Algorithm kBidirectionalRingAllGather = {
@@ -122,10 +122,10 @@ constinit const Algorithm kBidirectionalRingAllGather = {
     .name = "bidirectional_ring",
     .formula = "(P-1)a + (P-1)/P m b; with two ports half of it",
     .source = kSource,
-    .generate = bidirectional_ring_all_gather,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = bidirectional_ring_all_gather_cost,
+    .generator = bidirectional_ring_all_gather,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = bidirectional_ring_all_gather_cost,
 };
 
 }  // namespace sinew::sched

@@ -139,10 +139,10 @@ constinit const Algorithm kBinomialAllReduce = {
     .name = "binomial",
     .formula = "2L(a + m b) + L m g",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = binomial_all_reduce,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = binomial_all_reduce_cost,
+    .generator = binomial_all_reduce,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = binomial_all_reduce_cost,
 };
 
 constinit const Algorithm kBinomialBroadcast = {
@@ -150,10 +150,10 @@ constinit const Algorithm kBinomialBroadcast = {
     .name = "binomial",
     .formula = "L(a + m b)",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = binomial_broadcast,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = binomial_broadcast_cost,
+    .generator = binomial_broadcast,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = binomial_broadcast_cost,
 };
 
 constinit const Algorithm kBinomialReduce = {
@@ -161,10 +161,10 @@ constinit const Algorithm kBinomialReduce = {
     .name = "binomial",
     .formula = "L(a + m b + m g)",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = binomial_reduce,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = binomial_reduce_cost,
+    .generator = binomial_reduce,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = binomial_reduce_cost,
 };
 
 constinit const Algorithm kBinomialGather = {
@@ -172,10 +172,10 @@ constinit const Algorithm kBinomialGather = {
     .name = "binomial",
     .formula = "L a + (P-1)/P m b",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = binomial_gather,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = binomial_scatter_cost,
+    .generator = binomial_gather,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = binomial_scatter_cost,
 };
 
 constinit const Algorithm kBinomialScatter = {
@@ -183,10 +183,10 @@ constinit const Algorithm kBinomialScatter = {
     .name = "binomial",
     .formula = "L a + (P-1)/P m b",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = binomial_scatter,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = binomial_scatter_cost,
+    .generator = binomial_scatter,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = binomial_scatter_cost,
 };
 
 constinit const Algorithm kBinomialBarrier = {
@@ -194,10 +194,10 @@ constinit const Algorithm kBinomialBarrier = {
     .name = "binomial",
     .formula = "2L a",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = binomial_all_reduce,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = binomial_barrier_cost,
+    .generator = binomial_all_reduce,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = binomial_barrier_cost,
 };
 
 }  // namespace sinew::sched

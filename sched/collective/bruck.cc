@@ -1,15 +1,14 @@
-// Bruck: everything travels over distances that are one digit of a number in radix k, so that few
+// Bruck: everything travels over distances that are one digit of a number in radix r, so that few
 // large messages take the place of many small ones.
 //
-// Terms: a hop is a digit d > 0 at a weight w = 1, k, k^2, ...: every rank sends to the rank d w
-// away. Hops run by weight, then digit.
+// Terms: hops as in hops.h, radix r: in each, every rank sends to the rank d w away.
 //
-// All-gather: before the hops of weight w rank r holds the blocks of ranks r .. r+w-1; it gets the
-// next w from each of the ranks r + w, r + 2w, ... (k-1) hops per digit, (P-1)/P of the vector.
+// All-gather: before the hops of weight w rank i holds the blocks of ranks i .. i+w-1; it gets the
+// next w from each of the ranks i + w, i + 2w, ... (r-1) hops per digit, (P-1)/P of the vector.
 //
 // All-to-all: the block for the rank j further on waits at position j; in a hop all positions with
 // that digit move on together. A block makes one hop per digit of j that is not 0, so that more
-// bytes are sent than the least: (k-1)/k of the vector per digit of P = k^i. Radix 2 has the fewest
+// bytes are sent than the least: (r-1)/r of the vector per digit of P = r^i. Radix 2 has the fewest
 // hops, a larger one the fewer bytes. Any world. Bruck, Ho, Kipnis, Upfal, Weathersby, TPDS 1997.
 //
 // Picture: all_gather bruck, 4 ranks
@@ -34,30 +33,15 @@
 
 #include "sched/base/partition.h"
 #include "sched/collective/algorithms.h"
+#include "sched/collective/hops.h"
 
 namespace sinew::sched {
 
 namespace {
 
-struct Hop {
-  int weight;
-  int digit;
-  [[nodiscard]] int distance() const { return weight * digit; }
-};
-
-std::vector<Hop> hops_of(int world, int radix) {
-  std::vector<Hop> hops;
-  for (int weight = 1; weight < world; weight *= radix) {
-    for (int digit = 1; digit < radix && digit * weight < world; ++digit)
-      hops.push_back({weight, digit});
-  }
-  return hops;
-}
-
-template <int kRadix>
-void bruck_all_gather(const Params&, Builder& b) {
+void bruck_all_gather(const Params& params, Builder& b) {
   const int world = b.world();
-  for (const Hop& hop : hops_of(world, kRadix)) {
+  for (const Hop& hop : hops_of(world, params.radix)) {
     const int blocks = std::min(hop.weight, world - hop.distance());
     for (int from = 0; from < world; ++from) {
       b.copy(
@@ -112,10 +96,9 @@ class Positions {
   std::vector<int> last_;
 };
 
-template <int kRadix>
-void bruck_all_to_all(const Params&, Builder& b) {
+void bruck_all_to_all(const Params& params, Builder& b) {
   const int world = b.world();
-  const Positions positions(world, kRadix);
+  const Positions positions(world, params.radix);
   for (int hop = 0; hop < static_cast<int>(positions.hops().size()); ++hop) {
     std::vector<Relay> relays;
     for (int from = 0; from < world; ++from) {
@@ -144,19 +127,17 @@ void bruck_all_to_all(const Params&, Builder& b) {
   }
 }
 
-template <int kRadix>
 Cost bruck_all_gather_cost(const Params& params) {
-  return {static_cast<double>(hops_of(params.world, kRadix).size()),
+  return {static_cast<double>(hops_of(params.world, params.radix).size()),
           (params.world - 1.0) / params.world, 0};
 }
 
-template <int kRadix>
 Cost bruck_all_to_all_cost(const Params& params) {
-  const std::vector<Hop> hops = hops_of(params.world, kRadix);
+  const std::vector<Hop> hops = hops_of(params.world, params.radix);
   double blocks = 0;
   for (const Hop& hop : hops) {
     // Positions with this digit at this weight: in whole turns of the digit, and in the last one.
-    const int turn = hop.weight * kRadix;
+    const int turn = hop.weight * params.radix;
     const int rest = params.world % turn - hop.distance();
     blocks += params.world / turn * hop.weight + std::clamp(rest, 0, hop.weight);
   }
@@ -170,45 +151,25 @@ constexpr const char* kSource = "Bruck, Ho, Kipnis, Upfal, Weathersby, TPDS 1997
 constinit const Algorithm kBruckAllGather = {
     .op = Collective::kAllGather,
     .name = "bruck",
-    .formula = "L a + (P-1)/P m b",
+    .formula = "(r-1) log_r P a + (P-1)/P m b for P = r^i, else fewer rounds than with the next",
     .source = kSource,
-    .generate = bruck_all_gather<2>,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = bruck_all_gather_cost<2>,
-};
-
-constinit const Algorithm kBruck4AllGather = {
-    .op = Collective::kAllGather,
-    .name = "bruck_4",
-    .formula = "3 log4 P a + (P-1)/P m b for P = 4^i; else at most with log4 P rounded up",
-    .source = kSource,
-    .generate = bruck_all_gather<4>,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = bruck_all_gather_cost<4>,
+    .generator = bruck_all_gather,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = bruck_all_gather_cost,
+    .radix = 2,
 };
 
 constinit const Algorithm kBruckAllToAll = {
     .op = Collective::kAllToAll,
     .name = "bruck",
-    .formula = "L(a + m b / 2) for P = 2^i; else less than m b / 2 in a round",
+    .formula = "(r-1) log_r P (a + m b / r) for P = r^i, else less than with the next",
     .source = kSource,
-    .generate = bruck_all_to_all<2>,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = bruck_all_to_all_cost<2>,
-};
-
-constinit const Algorithm kBruck4AllToAll = {
-    .op = Collective::kAllToAll,
-    .name = "bruck_4",
-    .formula = "3 log4 P (a + m b / 4) for P = 4^i; else at most with log4 P rounded up",
-    .source = kSource,
-    .generate = bruck_all_to_all<4>,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = bruck_all_to_all_cost<4>,
+    .generator = bruck_all_to_all,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = bruck_all_to_all_cost,
+    .radix = 2,
 };
 
 }  // namespace sinew::sched

@@ -90,10 +90,10 @@ constinit const Algorithm kChainBroadcast = {
     .name = "chain",
     .formula = "(P-2+k)(a + m b / k)",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = chain_broadcast,
-    .chunks_per_block = chain_chunks,
-    .refuse = chain_refuse,
-    .cost = chain_broadcast_cost,
+    .generator = chain_broadcast,
+    .chunks_of = chain_chunks,
+    .rule = chain_refuse,
+    .closed_form = chain_broadcast_cost,
     .segmented = true,
 };
 
@@ -102,10 +102,10 @@ constinit const Algorithm kChainReduce = {
     .name = "chain",
     .formula = "(P-2+k)(a + m (b + g) / k)",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = chain_reduce,
-    .chunks_per_block = chain_chunks,
-    .refuse = chain_refuse,
-    .cost = chain_reduce_cost,
+    .generator = chain_reduce,
+    .chunks_of = chain_chunks,
+    .rule = chain_refuse,
+    .closed_form = chain_reduce_cost,
     .segmented = true,
 };
 

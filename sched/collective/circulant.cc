@@ -1,11 +1,12 @@
 // Circulant: reduce-scatter and all-gather in ceil(log2 P) rounds for any P, each rank sending,
-// receiving and reducing exactly P-1 blocks.
+// receiving and reducing exactly P-1 blocks. In radix r a round has r-1 messages to different
+// ranks, which pays where a rank can send several at a time.
 //
-// Terms: skips P = s0 > s1 > ... > 1 with s(k+1) = ceil(s(k)/2). Rank r keeps a partial sum for
-// each of ranks r, r+1, ... r+s-1 (cyclically). A round with skip s' = ceil(s/2) sends the sums for
-// r+s' .. r+s-1 to rank r+s', which adds them to its own first s-s' sums. The all-gather runs the
-// rounds backwards, copying. Traeff, "Optimal, non-pipelined reduce-scatter and allreduce
-// algorithms", 2024 (arXiv 2410.14234).
+// Terms: sizes P = s0 > s1 > ... > 1 with s(k+1) = ceil(s(k)/r). Rank i keeps a partial sum for
+// each of ranks i, i+1, ... i+s-1 (cyclically). A round with s' = ceil(s/r) sends for each digit
+// d = 1 .. r-1 the (at most s') sums from i+ds' on to rank i+ds', which adds them to its own first
+// ones. The all-gather runs the rounds backwards, copying. Radix 2: Traeff, "Optimal, non-pipelined
+// reduce-scatter and allreduce algorithms", 2024 (arXiv 2410.14234).
 //
 // Picture: all_reduce circulant, 4 ranks
 //   round 1   0 -c2..3+-> 2  1 -c3,0+-> 3  2 -c0..1+-> 0  3 -c1..2+-> 1
@@ -19,6 +20,7 @@
 //   round 2    * 02 0 0   1 * 13 1   2 2 * 02   13 3 3 *
 //   round 3    * * 0 0    1 * * 1    2 2 * *    * 3 3 *
 //   round 4    * * * *    * * * *    * * * *    * * * *
+#include <algorithm>
 #include <vector>
 
 #include "sched/base/partition.h"
@@ -28,52 +30,55 @@ namespace sinew::sched {
 
 namespace {
 
-struct Round {
-  int skip;    // s'
-  int blocks;  // s - s'
+struct Message {
+  int skip;    // d s'
+  int blocks;  // of the s sums, those from there on
 };
 
-std::vector<Round> rounds_of(int world) {
-  std::vector<Round> rounds;
+std::vector<Message> messages_of(int world, int radix) {
+  std::vector<Message> messages;
   for (int size = world; size > 1;) {
-    const int skip = (size + 1) / 2;
-    rounds.push_back({skip, size - skip});
-    size = skip;
+    const int part = (size + radix - 1) / radix;
+    for (int skip = part; skip < size; skip += part)
+      messages.push_back({skip, std::min(part, size - skip)});
+    size = part;
   }
-  return rounds;
+  return messages;
 }
 
-void scatter_sums(Builder& b) {
-  for (const Round& round : rounds_of(b.world())) {
+void scatter_sums(const Params& params, Builder& b) {
+  for (const Message& message : messages_of(b.world(), params.radix)) {
     for (int rank = 0; rank < b.world(); ++rank) {
-      const int to = mod(rank + round.skip, b.world());
-      b.reduce({.chunk = to, .chunks = round.blocks, .from = rank, .to = to});
+      const int to = mod(rank + message.skip, b.world());
+      b.reduce({.chunk = to, .chunks = message.blocks, .from = rank, .to = to});
     }
   }
 }
 
-void gather_back(Builder& b) {
-  const std::vector<Round> rounds = rounds_of(b.world());
-  for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) {
+void gather_back(const Params& params, Builder& b) {
+  const std::vector<Message> messages = messages_of(b.world(), params.radix);
+  for (auto message = messages.rbegin(); message != messages.rend(); ++message) {
     for (int rank = 0; rank < b.world(); ++rank) {
       b.copy({.chunk = rank,
-              .chunks = round->blocks,
+              .chunks = message->blocks,
               .from = rank,
-              .to = mod(rank - round->skip, b.world())});
+              .to = mod(rank - message->skip, b.world())});
     }
   }
 }
 
-double levels(const Params& params) { return ceil_log2(params.world); }
+double levels(const Params& params) {
+  return static_cast<double>(messages_of(params.world, params.radix).size());
+}
 double share(const Params& params) { return (params.world - 1.0) / params.world; }
 
-void circulant_reduce_scatter(const Params&, Builder& b) { scatter_sums(b); }
+void circulant_reduce_scatter(const Params& params, Builder& b) { scatter_sums(params, b); }
 
-void circulant_all_gather(const Params&, Builder& b) { gather_back(b); }
+void circulant_all_gather(const Params& params, Builder& b) { gather_back(params, b); }
 
-void circulant_all_reduce(const Params&, Builder& b) {
-  scatter_sums(b);
-  gather_back(b);
+void circulant_all_reduce(const Params& params, Builder& b) {
+  scatter_sums(params, b);
+  gather_back(params, b);
 }
 
 Cost circulant_reduce_scatter_cost(const Params& params) {
@@ -89,34 +94,37 @@ Cost circulant_all_reduce_cost(const Params& params) {
 constinit const Algorithm kCirculantAllReduce = {
     .op = Collective::kAllReduce,
     .name = "circulant",
-    .formula = "2L a + 2(P-1)/P m b + (P-1)/P m g",
+    .formula = "2(r-1) log_r P a + 2(P-1)/P m b + (P-1)/P m g",
     .source = "Traeff 2024, arXiv 2410.14234",
-    .generate = circulant_all_reduce,
-    .chunks_per_block = chunk_per_rank,
-    .refuse = any_world,
-    .cost = circulant_all_reduce_cost,
+    .generator = circulant_all_reduce,
+    .chunks_of = chunk_per_rank,
+    .rule = any_world,
+    .closed_form = circulant_all_reduce_cost,
+    .radix = 2,
 };
 
 constinit const Algorithm kCirculantReduceScatter = {
     .op = Collective::kReduceScatter,
     .name = "circulant",
-    .formula = "L a + (P-1)/P m (b + g)",
+    .formula = "(r-1) log_r P a + (P-1)/P m (b + g)",
     .source = "Traeff 2024, arXiv 2410.14234",
-    .generate = circulant_reduce_scatter,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = circulant_reduce_scatter_cost,
+    .generator = circulant_reduce_scatter,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = circulant_reduce_scatter_cost,
+    .radix = 2,
 };
 
 constinit const Algorithm kCirculantAllGather = {
     .op = Collective::kAllGather,
     .name = "circulant",
-    .formula = "L a + (P-1)/P m b",
+    .formula = "(r-1) log_r P a + (P-1)/P m b",
     .source = "Traeff 2024, arXiv 2410.14234",
-    .generate = circulant_all_gather,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = circulant_all_gather_cost,
+    .generator = circulant_all_gather,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = circulant_all_gather_cost,
+    .radix = 2,
 };
 
 }  // namespace sinew::sched

@@ -164,10 +164,10 @@ constinit const Algorithm kOneShotAllReduce = {
     .name = "one_shot",
     .formula = "(P-1)(a + m b + m g)",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = one_shot_all_reduce,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = one_shot_all_reduce_cost,
+    .generator = one_shot_all_reduce,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = one_shot_all_reduce_cost,
 };
 
 constinit const Algorithm kTwoShotAllReduce = {
@@ -175,10 +175,10 @@ constinit const Algorithm kTwoShotAllReduce = {
     .name = "two_shot",
     .formula = "2(P-1)a + 2(P-1)/P m b + (P-1)/P m g",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = two_shot_all_reduce,
-    .chunks_per_block = chunk_per_rank,
-    .refuse = any_world,
-    .cost = two_shot_all_reduce_cost,
+    .generator = two_shot_all_reduce,
+    .chunks_of = chunk_per_rank,
+    .rule = any_world,
+    .closed_form = two_shot_all_reduce_cost,
 };
 
 constinit const Algorithm kDirectReduceScatter = {
@@ -186,10 +186,10 @@ constinit const Algorithm kDirectReduceScatter = {
     .name = "direct",
     .formula = "(P-1)a + (P-1)/P m (b + g)",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = direct_reduce_scatter,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = direct_reduce_scatter_cost,
+    .generator = direct_reduce_scatter,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = direct_reduce_scatter_cost,
 };
 
 constinit const Algorithm kDirectAllGather = {
@@ -197,10 +197,10 @@ constinit const Algorithm kDirectAllGather = {
     .name = "direct",
     .formula = "(P-1)a + (P-1)/P m b",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = direct_all_gather,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = direct_all_gather_cost,
+    .generator = direct_all_gather,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = direct_all_gather_cost,
 };
 
 constinit const Algorithm kDirectBroadcast = {
@@ -208,10 +208,10 @@ constinit const Algorithm kDirectBroadcast = {
     .name = "direct",
     .formula = "(P-1)(a + m b)",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = direct_broadcast,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = direct_broadcast_cost,
+    .generator = direct_broadcast,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = direct_broadcast_cost,
 };
 
 constinit const Algorithm kDirectReduce = {
@@ -219,10 +219,10 @@ constinit const Algorithm kDirectReduce = {
     .name = "direct",
     .formula = "(P-1)(a + m b + m g)",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = direct_reduce,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = direct_reduce_cost,
+    .generator = direct_reduce,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = direct_reduce_cost,
 };
 
 constinit const Algorithm kDirectGather = {
@@ -230,10 +230,10 @@ constinit const Algorithm kDirectGather = {
     .name = "direct",
     .formula = "(P-1)a + (P-1)/P m b",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = direct_gather,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = direct_all_gather_cost,
+    .generator = direct_gather,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = direct_all_gather_cost,
 };
 
 constinit const Algorithm kDirectScatter = {
@@ -241,10 +241,10 @@ constinit const Algorithm kDirectScatter = {
     .name = "direct",
     .formula = "(P-1)a + (P-1)/P m b",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = direct_scatter,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = direct_all_gather_cost,
+    .generator = direct_scatter,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = direct_all_gather_cost,
 };
 
 constinit const Algorithm kDirectAllToAll = {
@@ -252,10 +252,10 @@ constinit const Algorithm kDirectAllToAll = {
     .name = "direct",
     .formula = "(P-1)a + (P-1)/P m b",
     .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
-    .generate = direct_all_to_all,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = direct_all_gather_cost,
+    .generator = direct_all_to_all,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = direct_all_gather_cost,
 };
 
 constinit const Algorithm kDirectBarrier = {
@@ -263,10 +263,10 @@ constinit const Algorithm kDirectBarrier = {
     .name = "direct",
     .formula = "(P-1)a",
     .source = "Chan, Heimlich, Purkayastha, van de Geijn, CCPE 2007",
-    .generate = one_shot_all_reduce,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = direct_barrier_cost,
+    .generator = one_shot_all_reduce,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = direct_barrier_cost,
 };
 
 }  // namespace sinew::sched

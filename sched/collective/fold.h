@@ -1,8 +1,9 @@
-// Fold: how a world that is no power of two runs an algorithm made for Q = 2^floor(log2 P) ranks.
+// Fold: how a world runs an algorithm made for Q < P ranks, as 2^floor(log2 P), Q at least P/2.
 // The first 2(P-Q) ranks pair up; the even one of a pair gives its vector to the odd one and gets
 // the result from it.
 #pragma once
 
+#include "sched/base/check.h"
 #include "sched/base/partition.h"
 #include "sched/builder.h"
 
@@ -10,7 +11,11 @@ namespace sinew::sched {
 
 class Fold {
  public:
-  explicit Fold(int world) : participants_(1 << floor_log2(world)), pairs_(world - participants_) {}
+  explicit Fold(int world) : Fold(world, 1 << floor_log2(world)) {}
+  Fold(int world, int participants) : participants_(participants), pairs_(world - participants) {
+    CHECK_GE(pairs_, 0);
+    CHECK_LE(pairs_, participants_);
+  }
 
   [[nodiscard]] int participants() const { return participants_; }
   // The rank in place 0 .. participants - 1.

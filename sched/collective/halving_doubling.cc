@@ -81,10 +81,10 @@ constinit const Algorithm kHalvingDoublingAllReduce = {
     .name = "halving_doubling",
     .formula = "2L a + 2(Q-1)/Q m b + (Q-1)/Q m g; else 2 rounds of m more, L of Q",
     .source = "Rabenseifner, ICCS 2004",
-    .generate = halving_doubling_all_reduce,
-    .chunks_per_block = halving_doubling_chunks,
-    .refuse = any_world,
-    .cost = halving_doubling_all_reduce_cost,
+    .generator = halving_doubling_all_reduce,
+    .chunks_of = halving_doubling_chunks,
+    .rule = any_world,
+    .closed_form = halving_doubling_all_reduce_cost,
 };
 
 constinit const Algorithm kHalvingReduceScatter = {
@@ -92,10 +92,10 @@ constinit const Algorithm kHalvingReduceScatter = {
     .name = "halving",
     .formula = "L a + (P-1)/P m (b + g), P = 2^i",
     .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
-    .generate = halving_reduce_scatter,
-    .chunks_per_block = one_chunk,
-    .refuse = power_of_two,
-    .cost = halving_reduce_scatter_cost,
+    .generator = halving_reduce_scatter,
+    .chunks_of = one_chunk,
+    .rule = power_of_two,
+    .closed_form = halving_reduce_scatter_cost,
 };
 
 }  // namespace sinew::sched

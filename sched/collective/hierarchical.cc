@@ -128,10 +128,10 @@ constinit const Algorithm kHierarchicalAllReduce = {
     .name = "hierarchical",
     .formula = "2(ceil(log2 G) + ceil(log2 P/G))a + 2(P-1)/P m b + (P-1)/P m g, G <= sqrt(P)",
     .source = "Cho, Finkler, Serrano, Kung, Hunter, SysML 2019",
-    .generate = generate_row,
-    .chunks_per_block = chunks_of_row,
-    .refuse = refuse_row,
-    .cost = cost_of_row,
+    .generator = generate_row,
+    .chunks_of = chunks_of_row,
+    .rule = refuse_row,
+    .closed_form = cost_of_row,
 };
 
 }  // namespace sinew::sched

@@ -53,10 +53,10 @@ constinit const Algorithm kNeighbourExchangeAllGather = {
     .name = "neighbour_exchange",
     .formula = "P/2 a + (P-1)/P m b, P even",
     .source = "Chen, Yang, Yan, Guo, ISPA 2005",
-    .generate = neighbour_exchange_all_gather,
-    .chunks_per_block = one_chunk,
-    .refuse = even_world,
-    .cost = neighbour_exchange_cost,
+    .generator = neighbour_exchange_all_gather,
+    .chunks_of = one_chunk,
+    .rule = even_world,
+    .closed_form = neighbour_exchange_cost,
 };
 
 }  // namespace sinew::sched

@@ -58,10 +58,10 @@ constinit const Algorithm kPairwiseAllToAll = {
     .name = "pairwise",
     .formula = "(P-1)a + (P-1)/P m b, P even",
     .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
-    .generate = pairwise_all_to_all,
-    .chunks_per_block = one_chunk,
-    .refuse = even_world,
-    .cost = pairwise_cost,
+    .generator = pairwise_all_to_all,
+    .chunks_of = one_chunk,
+    .rule = even_world,
+    .closed_form = pairwise_cost,
 };
 
 }  // namespace sinew::sched

@@ -149,10 +149,10 @@ constinit const Algorithm kSparbitAllGather = {
     .name = "sparbit",
     .formula = "L a + (P-1)/P m b",
     .source = "Loch and Koslovski, SBAC-PAD 2021",
-    .generate = sparbit_all_gather,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = sparbit_cost,
+    .generator = sparbit_all_gather,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = sparbit_cost,
 };
 
 constinit const Algorithm kPatAllReduce = {
@@ -160,10 +160,10 @@ constinit const Algorithm kPatAllReduce = {
     .name = "pat",
     .formula = "2R a + 2(P-1)/P m b + (P-1)/P m g, R = sum of ceil(n(d)/8) >= L",
     .source = "Jeaugey 2025, arXiv 2506.20252",
-    .generate = pat_all_reduce,
-    .chunks_per_block = chunk_per_rank,
-    .refuse = any_world,
-    .cost = pat_all_reduce_cost,
+    .generator = pat_all_reduce,
+    .chunks_of = chunk_per_rank,
+    .rule = any_world,
+    .closed_form = pat_all_reduce_cost,
 };
 
 constinit const Algorithm kPatReduceScatter = {
@@ -171,10 +171,10 @@ constinit const Algorithm kPatReduceScatter = {
     .name = "pat",
     .formula = "R a + (P-1)/P m (b + g), R = sum of ceil(n(d)/8) >= L",
     .source = "Jeaugey 2025, arXiv 2506.20252",
-    .generate = pat_reduce_scatter,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = pat_reduce_scatter_cost,
+    .generator = pat_reduce_scatter,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = pat_reduce_scatter_cost,
 };
 
 constinit const Algorithm kPatAllGather = {
@@ -182,10 +182,10 @@ constinit const Algorithm kPatAllGather = {
     .name = "pat",
     .formula = "R a + (P-1)/P m b, R = sum of ceil(n(d)/8) >= L",
     .source = "Jeaugey 2025, arXiv 2506.20252",
-    .generate = pat_all_gather,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = pat_all_gather_cost,
+    .generator = pat_all_gather,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = pat_all_gather_cost,
 };
 
 }  // namespace sinew::sched

@@ -81,10 +81,10 @@ constinit const Algorithm kRecursiveDoublingAllReduce = {
     .name = "recursive_doubling",
     .formula = "L(a + m b + m g); else 2 rounds of m more, L of Q",
     .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
-    .generate = recursive_doubling_all_reduce,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = recursive_doubling_all_reduce_cost,
+    .generator = recursive_doubling_all_reduce,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = recursive_doubling_all_reduce_cost,
 };
 
 constinit const Algorithm kRecursiveDoublingAllGather = {
@@ -92,10 +92,10 @@ constinit const Algorithm kRecursiveDoublingAllGather = {
     .name = "recursive_doubling",
     .formula = "L a + (P-1)/P m b, P = 2^i",
     .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
-    .generate = recursive_doubling_all_gather,
-    .chunks_per_block = one_chunk,
-    .refuse = power_of_two,
-    .cost = recursive_doubling_all_gather_cost,
+    .generator = recursive_doubling_all_gather,
+    .chunks_of = one_chunk,
+    .rule = power_of_two,
+    .closed_form = recursive_doubling_all_gather_cost,
 };
 
 constinit const Algorithm kRecursiveDoublingBarrier = {
@@ -103,10 +103,10 @@ constinit const Algorithm kRecursiveDoublingBarrier = {
     .name = "recursive_doubling",
     .formula = "L a; else 2 rounds more, L of Q",
     .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
-    .generate = recursive_doubling_all_reduce,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = recursive_doubling_barrier_cost,
+    .generator = recursive_doubling_all_reduce,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = recursive_doubling_barrier_cost,
 };
 
 }  // namespace sinew::sched

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
+#include <vector>
 
+#include "sched/base/check.h"
 #include "sched/base/error.h"
 #include "sched/base/partition.h"
 #include "sched/collective/algorithms.h"
@@ -40,86 +43,175 @@ std::string even_world(const Params& params) {
 int one_chunk(const Params&) { return 1; }
 int chunk_per_rank(const Params& params) { return params.world; }
 
-std::span<const Algorithm> algorithms() {
-  static const std::array kTable = {
-      kRingAllReduce,
-      kBinomialAllReduce,
-      kRecursiveDoublingAllReduce,
-      kHalvingDoublingAllReduce,
-      kOneShotAllReduce,
-      kTwoShotAllReduce,
-      kCirculantAllReduce,
-      kDoubleTreeAllReduce,
-      kBidirectionalRingAllReduce,
-      kRecursiveMultiplyingAllReduce,
-      kSwingAllReduce,
-      kPatAllReduce,
-      kHierarchicalAllReduce,
+namespace {
 
-      kRingReduceScatter,
-      kHalvingReduceScatter,
-      kDirectReduceScatter,
-      kCirculantReduceScatter,
-      kBidirectionalRingReduceScatter,
-      kSwingReduceScatter,
-      kPatReduceScatter,
+struct Listed {
+  const Algorithm& row;
+  int radix = 0;  // 0: the row's own
+};
 
-      kRingAllGather,
-      kRecursiveDoublingAllGather,
-      kDirectAllGather,
-      kCirculantAllGather,
-      kBruckAllGather,
-      kBruck4AllGather,
-      kBidirectionalRingAllGather,
-      kNeighbourExchangeAllGather,
-      kRecursiveMultiplyingAllGather,
-      kSwingAllGather,
-      kSparbitAllGather,
-      kPatAllGather,
+// What every loop sees: of families a few.
+const std::array kListed = {
+    Listed{kRingAllReduce},
+    Listed{kBinomialAllReduce},
+    Listed{kRecursiveDoublingAllReduce},
+    Listed{kHalvingDoublingAllReduce},
+    Listed{kOneShotAllReduce},
+    Listed{kTwoShotAllReduce},
+    Listed{kCirculantAllReduce},
+    Listed{kCirculantAllReduce, 4},
+    Listed{kDoubleTreeAllReduce},
+    Listed{kBidirectionalRingAllReduce},
+    Listed{kRecursiveMultiplyingAllReduce},
+    Listed{kRecursiveMultiplyingAllReduce, 3},
+    Listed{kRecursiveMultiplyingAllReduce, 8},
+    Listed{kSwingAllReduce},
+    Listed{kPatAllReduce},
+    Listed{kHierarchicalAllReduce},
 
-      kBinomialBroadcast,
-      kDirectBroadcast,
-      kDoubleTreeBroadcast,
-      kChainBroadcast,
-      kKnomial4Broadcast,
+    Listed{kRingReduceScatter},
+    Listed{kHalvingReduceScatter},
+    Listed{kDirectReduceScatter},
+    Listed{kCirculantReduceScatter},
+    Listed{kCirculantReduceScatter, 4},
+    Listed{kBidirectionalRingReduceScatter},
+    Listed{kSwingReduceScatter},
+    Listed{kPatReduceScatter},
 
-      kBinomialReduce,
-      kDirectReduce,
-      kDoubleTreeReduce,
-      kChainReduce,
-      kKnomial4Reduce,
+    Listed{kRingAllGather},
+    Listed{kRecursiveDoublingAllGather},
+    Listed{kDirectAllGather},
+    Listed{kCirculantAllGather},
+    Listed{kCirculantAllGather, 4},
+    Listed{kBruckAllGather},
+    Listed{kBruckAllGather, 3},
+    Listed{kBruckAllGather, 4},
+    Listed{kBidirectionalRingAllGather},
+    Listed{kNeighbourExchangeAllGather},
+    Listed{kRecursiveMultiplyingAllGather},
+    Listed{kRecursiveMultiplyingAllGather, 8},
+    Listed{kSwingAllGather},
+    Listed{kSparbitAllGather},
+    Listed{kPatAllGather},
 
-      kBinomialGather,
-      kDirectGather,
+    Listed{kBinomialBroadcast},
+    Listed{kDirectBroadcast},
+    Listed{kDoubleTreeBroadcast},
+    Listed{kChainBroadcast},
+    Listed{kKnomialBroadcast},
+    Listed{kKnomialBroadcast, 3},
+    Listed{kKnomialBroadcast, 8},
 
-      kBinomialScatter,
-      kDirectScatter,
+    Listed{kBinomialReduce},
+    Listed{kDirectReduce},
+    Listed{kDoubleTreeReduce},
+    Listed{kChainReduce},
+    Listed{kKnomialReduce},
+    Listed{kKnomialReduce, 3},
+    Listed{kKnomialReduce, 8},
 
-      kPairwiseAllToAll,
-      kDirectAllToAll,
-      kBruckAllToAll,
-      kBruck4AllToAll,
+    Listed{kBinomialGather},
+    Listed{kDirectGather},
 
-      kBinomialBarrier,
-      kRecursiveDoublingBarrier,
-      kDirectBarrier,
-      kDisseminationBarrier,
-  };
+    Listed{kBinomialScatter},
+    Listed{kDirectScatter},
+
+    Listed{kPairwiseAllToAll},
+    Listed{kDirectAllToAll},
+    Listed{kBruckAllToAll},
+    Listed{kBruckAllToAll, 3},
+    Listed{kBruckAllToAll, 4},
+
+    Listed{kBinomialBarrier},
+    Listed{kRecursiveDoublingBarrier},
+    Listed{kDirectBarrier},
+    Listed{kDisseminationBarrier},
+    Listed{kDisseminationBarrier, 4},
+};
+
+// Of a name that a person can write: a row of another radix has its family's before the last '_'.
+std::string name_with(const Algorithm& row, int radix) {
+  return std::string(row.name) + "_" + std::to_string(radix);
+}
+
+class Table {
+ public:
+  Table() {
+    for (const Listed& listed : kListed) add(listed.row, listed.radix);
+    listed_ = rows_.size();
+    for (const Listed& listed : kListed) {
+      if (listed.row.radix == 0 || listed.radix != 0) continue;
+      for (int radix = 2; radix <= kMaxRadix; ++radix) {
+        if (find(listed.row.op, name_with(listed.row, radix)) == nullptr) add(listed.row, radix);
+      }
+    }
+  }
+
+  [[nodiscard]] std::span<const Algorithm> listed() const { return every().first(listed_); }
+  [[nodiscard]] std::span<const Algorithm> every() const { return rows_; }
+  [[nodiscard]] const Algorithm* find(Collective op, std::string_view name) const {
+    for (const Algorithm& row : rows_) {
+      if (row.op == op && row.name == name) return &row;
+    }
+    return nullptr;
+  }
+
+ private:
+  void add(const Algorithm& row, int radix) {
+    rows_.push_back(row);
+    if (radix == 0) return;
+    rows_.back().radix = radix;
+    rows_.back().family = row.name;
+    rows_.back().name = names_.emplace_back(name_with(row, radix));
+  }
+
+  std::deque<std::string> names_;  // of rows that have no constant
+  std::vector<Algorithm> rows_;
+  std::size_t listed_ = 0;
+};
+
+const Table& table() {
+  static const Table kTable;
   return kTable;
 }
 
+}  // namespace
+
+std::span<const Algorithm> algorithms() { return table().listed(); }
+std::span<const Algorithm> every_algorithm() { return table().every(); }
+
+const Algorithm* known_algorithm(Collective op, std::string_view name) {
+  return table().find(op, name);
+}
+
 const Algorithm& find_algorithm(Collective op, std::string_view name) {
+  if (const Algorithm* const row = known_algorithm(op, name); row != nullptr) return *row;
   std::string legal;
+  bool has_families = false;
   for (const Algorithm& row : algorithms()) {
-    if (row.op != op) continue;
-    if (row.name == name) return row;
-    legal += legal.empty() ? "" : ", ";
-    legal += row.name;
+    const std::string forms = row.op == op ? legal_forms(row) : std::string();
+    if (forms.empty()) continue;
+    legal += (legal.empty() ? "" : ", ") + forms;
+    has_families |= row.radix != 0;
   }
   throw UsageError("algorithm '" + std::string(name) + "' is unknown for " +
-                   std::string(name_of(op)) +
-                   "; legal values: " + (legal.empty() ? "none" : legal));
+                   std::string(name_of(op)) + "; legal values: " +
+                   (legal.empty() ? "none" : legal) + (has_families ? legal_radices() : ""));
 }
+
+std::size_t index_of(const Algorithm& row) {
+  const std::ptrdiff_t index = &row - every_algorithm().data();
+  CHECK_GE(index, 0);
+  CHECK_LT(index, std::ssize(every_algorithm()));
+  return static_cast<std::size_t>(index);
+}
+
+std::string legal_forms(const Algorithm& row) {
+  if (!row.family.empty()) return {};
+  return std::string(row.name) + (row.radix == 0 ? "" : ", " + std::string(row.name) + "_R");
+}
+
+std::string legal_radices() { return "; R from 2 to " + std::to_string(kMaxRadix); }
 
 std::string cost_difference(const Algorithm& algorithm, const Params& params, const Cost& counted) {
   const Cost closed = algorithm.cost(params);

@@ -80,10 +80,10 @@ constinit const Algorithm kRingAllReduce = {
     .name = "ring",
     .formula = "2(P-1)a + 2(P-1)/P m b + (P-1)/P m g",
     .source = "Patarasuk and Yuan, JPDC 2009",
-    .generate = ring_all_reduce,
-    .chunks_per_block = chunk_per_rank,
-    .refuse = any_world,
-    .cost = ring_all_reduce_cost,
+    .generator = ring_all_reduce,
+    .chunks_of = chunk_per_rank,
+    .rule = any_world,
+    .closed_form = ring_all_reduce_cost,
 };
 
 constinit const Algorithm kRingReduceScatter = {
@@ -91,10 +91,10 @@ constinit const Algorithm kRingReduceScatter = {
     .name = "ring",
     .formula = "(P-1)a + (P-1)/P m (b + g)",
     .source = "Patarasuk and Yuan, JPDC 2009",
-    .generate = ring_reduce_scatter,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = ring_reduce_scatter_cost,
+    .generator = ring_reduce_scatter,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = ring_reduce_scatter_cost,
 };
 
 constinit const Algorithm kRingAllGather = {
@@ -102,10 +102,10 @@ constinit const Algorithm kRingAllGather = {
     .name = "ring",
     .formula = "(P-1)a + (P-1)/P m b",
     .source = "Patarasuk and Yuan, JPDC 2009",
-    .generate = ring_all_gather,
-    .chunks_per_block = one_chunk,
-    .refuse = any_world,
-    .cost = ring_all_gather_cost,
+    .generator = ring_all_gather,
+    .chunks_of = one_chunk,
+    .rule = any_world,
+    .closed_form = ring_all_gather_cost,
 };
 
 }  // namespace sinew::sched

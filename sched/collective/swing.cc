@@ -122,10 +122,10 @@ constinit const Algorithm kSwingAllReduce = {
     .name = "swing",
     .formula = "2L a + 2(P-1)/P m b + (P-1)/P m g, P = 2^i",
     .source = "De Sensi, Bonato, Saam, Hoefler, NSDI 2024",
-    .generate = swing_all_reduce,
-    .chunks_per_block = chunk_per_rank,
-    .refuse = power_of_two,
-    .cost = swing_all_reduce_cost,
+    .generator = swing_all_reduce,
+    .chunks_of = chunk_per_rank,
+    .rule = power_of_two,
+    .closed_form = swing_all_reduce_cost,
 };
 
 constinit const Algorithm kSwingReduceScatter = {
@@ -133,10 +133,10 @@ constinit const Algorithm kSwingReduceScatter = {
     .name = "swing",
     .formula = "L a + (P-1)/P m (b + g), P = 2^i",
     .source = "De Sensi, Bonato, Saam, Hoefler, NSDI 2024",
-    .generate = swing_reduce_scatter,
-    .chunks_per_block = one_chunk,
-    .refuse = power_of_two,
-    .cost = swing_reduce_scatter_cost,
+    .generator = swing_reduce_scatter,
+    .chunks_of = one_chunk,
+    .rule = power_of_two,
+    .closed_form = swing_reduce_scatter_cost,
 };
 
 constinit const Algorithm kSwingAllGather = {
@@ -144,10 +144,10 @@ constinit const Algorithm kSwingAllGather = {
     .name = "swing",
     .formula = "L a + (P-1)/P m b, P = 2^i",
     .source = "De Sensi, Bonato, Saam, Hoefler, NSDI 2024",
-    .generate = swing_all_gather,
-    .chunks_per_block = one_chunk,
-    .refuse = power_of_two,
-    .cost = swing_all_gather_cost,
+    .generator = swing_all_gather,
+    .chunks_of = one_chunk,
+    .rule = power_of_two,
+    .closed_form = swing_all_gather_cost,
 };
 
 }  // namespace sinew::sched

@@ -88,6 +88,51 @@ TEST(Registry, EveryRowIsProvedInEveryWorldTo64AndCostsWhatItsClosedFormSays) {
   for_each_row(kMostRanks, expect_proved_at_closed_cost);
 }
 
+// The least, small ones, primes, one of a world's size, and the largest.
+TEST(Registry, FamiliesAreProvedAtTheirClosedCostForAnyRadix) {
+  int families = 0;
+  for (const Algorithm& family : algorithms()) {
+    if (family.radix == 0 || !family.family.empty()) continue;
+    ++families;
+    for (const int radix : {2, 5, 6, 7, 12, 16, 33, kMaxRadix}) {
+      const Algorithm& row = find_algorithm(family.op, fmt::format("{}_{}", family.name, radix));
+      EXPECT_EQ(row.radix, radix);
+      for (const int world : {1, 2, 3, 5, 6, 7, 8, 11, 12, 13, 16, 17, 25, 31, 33, 36, 49, 64}) {
+        if (is_thinned(world) || !row.refuse(params_of(world)).empty()) continue;
+        expect_proved_at_closed_cost(row, params_of(world));
+      }
+    }
+  }
+  EXPECT_GE(families, 10);
+}
+
+TEST(Registry, ARadixOutOfRangeIsOneLineWithTheLegalForms) {
+  for (const char* name : {"bruck_1", "bruck_0", "bruck_257", "bruck_", "bruck_03", "bruck_x",
+                           "ring_3", "bruck_3_3"}) {
+    try {
+      (void)find_algorithm(Collective::kAllGather, name);
+      ADD_FAILURE() << name << " was found";
+    } catch (const UsageError& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("bruck, bruck_R"), std::string::npos) << text;
+      EXPECT_NE(text.find("R from 2 to 256"), std::string::npos) << text;
+      EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    }
+  }
+}
+
+// As many rounds with r-1 ports as the logarithm says, which is what a radix is for.
+TEST(Registry, AFamilyOfALargerRadixHasFewerPhases) {
+  for (const int radix : {2, 3, 4, 8}) {
+    const Algorithm& row =
+        find_algorithm(Collective::kAllGather, fmt::format("circulant_{}", radix));
+    int phases = 0;
+    int size = 1;
+    for (; size < kMostRanks; size *= radix) ++phases;
+    EXPECT_EQ(row.cost({.world = size}).rounds, phases * (radix - 1)) << row.name;
+  }
+}
+
 TEST(Registry, SegmentedRowsAreProvedAtTheirClosedCostForAnyNumberOfSegments) {
   int rows = 0;
   for (const Algorithm& row : algorithms()) {
@@ -241,7 +286,7 @@ TEST(Registry, NamesAreUniqueWithinAnOperationAndFoundAgain) {
   std::set<std::pair<Collective, std::string_view>> seen;
   for (const Algorithm& row : algorithms()) {
     EXPECT_TRUE(seen.insert({row.op, row.name}).second) << row.name;
-    EXPECT_EQ(find_algorithm(row.op, row.name).generate, row.generate);
+    EXPECT_EQ(&find_algorithm(row.op, row.name), &row);
     EXPECT_FALSE(row.formula.empty());
     EXPECT_FALSE(row.source.empty());
   }
