@@ -297,10 +297,9 @@ class Engine {
     int root = -1;
     std::uint16_t index = 0;
   };
-  Named named_[sched::kCollectiveCount];           // the last forced algorithm of each operation
-  std::uint16_t direct_[sched::kCollectiveCount];  // what small calls do
-  std::uint16_t
-      symmetric_[sched::kCollectiveCount];  // what those on symmetric memory or a stage do
+  Named named_[sched::kCollectiveCount];              // the last forced algorithm of each operation
+  std::uint16_t direct_[sched::kCollectiveCount];     // what small calls do
+  std::uint16_t symmetric_[sched::kCollectiveCount];  // what symmetric and staged calls do
   bool auto_by_default_ = true;
   std::vector<const void*> sources_;  // [world]
   std::vector<std::byte*> targets_;   // [world], of a call on symmetric memory

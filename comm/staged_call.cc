@@ -178,7 +178,7 @@ std::int64_t Engine::stage_from_root(Meetings& meetings, const Ask& ask, bool st
     if (is_root || at == 0) {
       hear_all(exchange);
     } else {
-      await_box(exchange, ask.root);
+      await_box(exchange, ask.root, 0);
     }
     copy(output + at, is_root ? input + at : stage_->tile(ask.root), size, streams);
     stage_->next_round();
