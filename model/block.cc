@@ -1,5 +1,6 @@
 #include "model/block.h"
 
+#include <array>
 #include <utility>
 
 #include "kernels/elementwise.h"
@@ -9,6 +10,7 @@
 #include "model/linear.h"
 #include "model/norm.h"
 #include "model/parallel.h"
+#include "sched/plan/run_shape.h"
 
 namespace sinew::model {
 
@@ -36,15 +38,48 @@ const T* gather_rows(const BlockShape& s, const T* own, T* whole, comm::Communic
   return whole;
 }
 
-// own = this rank's rows of the sum of `parts`, [rows, C], over the tensor ranks. parts is own
-// where a rank has all rows.
-template <typename T>
-void sum_rows(const BlockShape& s, T* parts, T* own, comm::Communicator* tensor) {
+// own = this rank's rows of the sum over the tensor ranks of a product, [rows, C], of which
+// product(first, count, y) computes this rank's part, rows [first, + count).
+template <typename T, typename Product>
+void sum_of_products(const BlockShape& s, T* own, const BlockScratch<T>& scratch,
+                     const BlockContext<T>& context, Product&& product) {
   if (!s.sequence_parallel) {
-    sum_over(tensor, own, s.rows() * s.channels);
+    product(0, s.rows(), own);
+    sum_over(context.tensor, own, s.rows() * s.channels);
     return;
   }
-  scatter_sum_over<T>(tensor, parts, own, s.own_rows() * s.channels);
+  if (s.row_chunks == 1) {
+    product(0, s.rows(), scratch.whole);
+    scatter_sum_over<T>(context.tensor, scratch.whole, own, s.own_rows() * s.channels);
+    return;
+  }
+  // scratch.whole: [chunks, ranks, count, C]
+  const std::int64_t count = s.own_rows() / s.row_chunks;
+  const std::int64_t piece = count * s.channels;
+  std::array<comm::Request, sched::kRowChunksMost> sums;
+  const auto progress = [&](int started) {
+    for (int i = 0; i < started; ++i) {
+      if (sums[static_cast<std::size_t>(i)].pending())
+        static_cast<void>(sums[static_cast<std::size_t>(i)].test());
+    }
+  };
+  for (int chunk = 0; chunk < s.row_chunks; ++chunk) {
+    T* parts = scratch.whole + chunk * s.tensor_world * piece;
+    for (int rank = 0; rank < s.tensor_world; ++rank) {
+      product(rank * s.own_rows() + chunk * count, count, parts + rank * piece);
+      progress(chunk);
+    }
+    sums[static_cast<std::size_t>(chunk)] = context.tensor->start_reduce_scatter(
+        parts, own + chunk * piece, piece, dtype_of_v<T>, ReduceOp::kSum, {.algorithm = "direct"});
+  }
+  for (comm::Request& sum : sums) {
+    if (sum.pending()) sum.wait();
+  }
+}
+
+LinearShape of_rows(LinearShape product, std::int64_t rows) {
+  product.rows = rows;
+  return product;
 }
 
 template <typename T>
@@ -58,9 +93,9 @@ template <typename T>
 void row_parallel(const BlockShape& s, const LinearShape& product, const T* x, const T* w,
                   const T* bias, const T* residual, DropoutPlace place, T* y,
                   const BlockScratch<T>& scratch, const BlockContext<T>& context) {
-  T* parts = s.sequence_parallel ? scratch.whole : y;
-  linear_forward<T>(product, x, w, parts, context.threads);
-  sum_rows(s, parts, y, context.tensor);
+  sum_of_products<T>(s, y, scratch, context, [&](std::int64_t first, std::int64_t rows, T* part) {
+    linear_forward<T>(of_rows(product, rows), x + first * product.in, w, part, context.threads);
+  });
   add_bias_if_any<T>(y, bias, s.own_rows(), s.channels, context.threads);
   if (context.dropout.active()) {
     context.dropout.at(DropoutMask::stream_of(context.layer, place))
@@ -162,9 +197,11 @@ const T* product_gradient(const BlockShape& s, const T* d_y, DropoutPlace place,
 template <typename T>
 void norm_output_gradient(const BlockShape& s, const LinearShape& product, const T* d_y, const T* w,
                           const BlockScratch<T>& scratch, const BlockContext<T>& context) {
-  T* parts = s.sequence_parallel ? scratch.whole : scratch.d_ln;
-  linear_backward_input<T>(product, d_y, w, parts, context.threads);
-  sum_rows(s, parts, scratch.d_ln, context.tensor);
+  sum_of_products<T>(s, scratch.d_ln, scratch, context,
+                     [&](std::int64_t first, std::int64_t rows, T* part) {
+                       linear_backward_input<T>(of_rows(product, rows), d_y + first * product.out,
+                                                w, part, context.threads);
+                     });
 }
 
 // saved.up and saved.x2 become gradients: the residual's plus what comes back through the MLP.

@@ -16,6 +16,10 @@
 // only the own rows are kept, so backward gathers them once more for the weights' gradients.
 // Shares are of rows, not of positions: B T is a multiple of the tensor ranks.
 //
+// Row chunks: a product that comes before a reduce-scatter may be computed in k pieces, piece i the
+// i-th part of every rank's rows, and each piece is on its way while the next is computed. Every
+// element is the same sum, so no bit depends on k.
+//
 // Never does: own memory (the arenas do) or know about pipelines and data parallelism. T is float,
 // double or bf16; statistics and gradients of weights are Wide<T>.
 #pragma once
@@ -40,6 +44,7 @@ struct BlockShape {
   bool llama = false;
   bool sequence_parallel = false;
   int tensor_world = 1;
+  int row_chunks = 1;  // of a product whose rows are then shared out
   double norm_epsilon = 0;
   std::int64_t batch = 0;
   std::int64_t time = 0;  // positions on this context rank

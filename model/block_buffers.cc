@@ -3,6 +3,7 @@
 
 #include "model/block.h"
 #include "sched/base/check.h"
+#include "sched/plan/run_shape.h"
 
 namespace sinew::model {
 
@@ -11,6 +12,7 @@ BlockShape::BlockShape(const Config& config, std::int64_t batch_count, std::int6
     : llama(config.is_llama()),
       sequence_parallel(tensor.sequence_parallel && tensor.world > 1),
       tensor_world(tensor.world),
+      row_chunks(tensor.row_chunks),
       norm_epsilon(config.norm_epsilon),
       batch(batch_count),
       time(time_count),
@@ -22,6 +24,8 @@ BlockShape::BlockShape(const Config& config, std::int64_t batch_count, std::int6
   CHECK_EQ(config.heads % tensor.world, 0);
   CHECK_EQ(config.hidden_units() % tensor.world, 0);
   if (sequence_parallel) CHECK_EQ(rows() % tensor.world, 0);
+  CHECK_LE(row_chunks, sched::kRowChunksMost);
+  CHECK_EQ(own_rows() % row_chunks, 0);
 }
 
 template <typename T>

@@ -19,6 +19,8 @@ std::string refuse_on_device(const TrainPlan& plan) {
         "cp {} on a device: blocks of attention do not travel between devices yet; legal values: "
         "1, or --device cpu",
         o.cp);
+  if (o.row_chunks > 1)
+    return fmt::format("{} row chunks on a device; legal values: 1, or --device cpu", o.row_chunks);
   if (!o.offload.empty())
     return fmt::format(
         "offload {} on a device, whose memory holds the optimizer's state; "

@@ -126,6 +126,7 @@ struct TensorRank {
   int rank = 0;
   int world = 1;
   bool sequence_parallel = false;
+  int row_chunks = 1;  // sched::RunShape's
 };
 
 // Hugging Face's names of the parameters at the two ends; null where the family has none.

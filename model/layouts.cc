@@ -225,7 +225,7 @@ std::vector<TrainOptions> enumerate_every_layout(const TrainOptions& base, int w
     }
     return variants;
   });
-  return varied(all, [](const TrainOptions& split) {
+  all = varied(all, [](const TrainOptions& split) {
     std::vector<TrainOptions> variants;
     for (const char* recompute : {"none", "selective", "full"}) {
       variants.push_back(split);
@@ -233,6 +233,14 @@ std::vector<TrainOptions> enumerate_every_layout(const TrainOptions& base, int w
     }
     return variants;
   });
+  // Products in row chunks: every second layout that may.
+  std::size_t number = 0;
+  for (TrainOptions& options : all) {
+    if (!options.sequence_parallel || number++ % 2 == 0) continue;
+    options.row_chunks = 2;
+    if (!legal(options, world)) options.row_chunks = 1;
+  }
+  return all;
 }
 
 std::span<const LawModel> law_models() {
@@ -314,9 +322,11 @@ std::string name_of(const TrainOptions& o) {
   const std::string recompute = o.recompute == "none" ? "" : " recompute " + o.recompute;
   const std::string context = o.cp > 1 ? fmt::format(" cp{} {}", o.cp, o.cp_mode) : "";
   const std::string shard = o.shard > 0 ? fmt::format("/{}", o.shard) : "";
-  return fmt::format("tp{}{}{} pp{} dp{} zero{}{} {}{} m{}{}", o.tp,
-                     o.sequence_parallel ? " sp" : "", context, o.pp, o.dp, o.zero, shard,
-                     o.schedule, chunks, o.microbatches, recompute);
+  const std::string rows = !o.sequence_parallel ? ""
+                           : o.row_chunks == 1  ? " sp"
+                                                : fmt::format(" sp/{}", o.row_chunks);
+  return fmt::format("tp{}{}{} pp{} dp{} zero{}{} {}{} m{}{}", o.tp, rows, context, o.pp, o.dp,
+                     o.zero, shard, o.schedule, chunks, o.microbatches, recompute);
 }
 
 Batch make_batch(const TrainPlan& plan, std::uint64_t seed) {

@@ -25,17 +25,18 @@ namespace sinew::model {
 // base's.
 [[nodiscard]] std::vector<TrainOptions> enumerate_sequence_layouts(const TrainOptions& base,
                                                                    int world);
-// Every legal combination of TP x CP x PP x DP, sequence parallelism, mode of context parallelism,
-// pipeline schedule, chunks, ZeRO stage and the groups it cuts over, recomputation (none,
-// selective, full) and each number of microbatches; other options, precision among them, are
-// base's.
+// Every legal combination of TP x CP x PP x DP, sequence parallelism (every second one with
+// products in two row chunks), mode of context parallelism, pipeline schedule, chunks, ZeRO stage
+// and the groups it cuts over, recomputation (none, selective, full) and each number of
+// microbatches; other options, precision among them, are base's.
 [[nodiscard]] std::vector<TrainOptions> enumerate_every_layout(
     const TrainOptions& base, int world, const std::vector<std::int64_t>& microbatches);
 // `count` of them, drawn by the seed and in an order of its own; all of them, in that order, where
 // there are no more.
 [[nodiscard]] std::vector<TrainOptions> draw_layouts(std::vector<TrainOptions> layouts,
                                                      std::size_t count, std::uint64_t seed);
-// "tp2 pp2 dp4 zero3/2 1f1b m4": ZeRO 3 over groups of 2
+// "tp2 sp/2 pp2 dp4 zero3/2 1f1b m4": sequence parallelism with products in 2 row chunks, ZeRO 3
+// over groups of 2
 [[nodiscard]] std::string name_of(const TrainOptions& options);
 
 // What the law is held to: small models that have between them what layouts may get wrong (tied and

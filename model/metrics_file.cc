@@ -81,6 +81,7 @@ void MetricsFile::write_summary(const TrainPlan& plan, const Summary& summary) {
         {"cp", o.cp},
         {"cp_mode", o.cp_mode},
         {"sequence_parallel", plan.run.sequence_parallel},
+        {"row_chunks", plan.run.row_chunks},
         {"pp", o.pp},
         {"dp", o.dp},
         {"zero", o.zero},

@@ -177,6 +177,7 @@ TrainPlan make_plan(const TrainOptions& options, int world) {
               .zero = sched::parse_zero(o.zero),
               .shard = o.shard,
               .sequence_parallel = o.sequence_parallel && o.tp > 1,
+              .row_chunks = o.row_chunks,
               .context_mode = sched::parse_context_mode(o.cp_mode),
               .recompute_layers = sched::parse_recompute_list(o.recompute, plan.config.layers),
               .precision = precision_of(o)};

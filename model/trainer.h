@@ -34,6 +34,7 @@ struct TrainOptions {
   int cp = 1;
   std::string cp_mode = "zigzag";  // zigzag, contiguous, striped, ulysses
   bool sequence_parallel = false;  // with tp: norms, residuals and dropout by rows
+  int row_chunks = 1;              // of products whose rows are shared out (sched/plan/run_shape.h)
   int pp = 1;
   int dp = 0;  // 0: what the ranks leave
   int zero = 0;

@@ -54,6 +54,7 @@ Reference run_alone(const model::TrainOptions& layout, comm::Communicator& world
   model::TrainOptions options = layout;
   options.tp = options.cp = options.pp = options.dp = 1;
   options.sequence_parallel = false;
+  options.row_chunks = 1;
   options.chunks = 0;
   options.schedule = model::TrainOptions{}.schedule;
   options.recompute = model::TrainOptions{}.recompute;

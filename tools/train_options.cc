@@ -17,6 +17,10 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
               "positions of a context rank: zigzag, contiguous, striped (ring attention), ulysses");
   args.flag("--sequence-parallel", o.sequence_parallel,
             "tensor ranks share the rows of norms and dropout");
+  args.option("--row-chunks", o.row_chunks,
+              "with --sequence-parallel: pieces of a layer's products, each summed over the tensor "
+              "ranks while the next is computed",
+              {.min = 1});
   args.option("--pp", o.pp, "pipeline stages", {.min = 1});
   args.option("--dp", o.dp, "data-parallel replicas; 0: what the ranks leave", {.min = 0});
   args.option("--zero", o.zero,

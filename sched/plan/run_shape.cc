@@ -74,6 +74,16 @@ std::string refuse_shares(const RunShape& run) {
            " rows of a microbatch (its sequences x positions / cp) by tp " + std::to_string(tp) +
            ", which does not divide them; legal tp: " + divisors(rows, 64);
   }
+  if (run.row_chunks != 1 && !run.sequence_parallel) {
+    return std::to_string(run.row_chunks) +
+           " row chunks without sequence parallelism: no rows are shared out; legal row chunks: 1";
+  }
+  if (run.row_chunks < 1 || run.row_chunks > kRowChunksMost || rows / tp % run.row_chunks != 0) {
+    return std::to_string(run.row_chunks) + " row chunks do not cut the " +
+           std::to_string(rows / tp) +
+           " rows of a tensor rank into equal parts; legal row chunks: " +
+           divisors(rows / tp, kRowChunksMost);
+  }
   if (cp == 1 || run.context_mode != ContextMode::kUlysses) return {};
   const std::int64_t heads = run.model.heads / tp;
   const std::int64_t kv_heads = std::max<std::int64_t>(run.model.kv_heads / tp, 1);

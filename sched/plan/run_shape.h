@@ -33,6 +33,9 @@ struct RunShape {
   int shard = 0;  // ranks that ZeRO cuts over: neighbours among dp x cp, which the groups of them
                   // divide (hybrid sharding); 0: all
   bool sequence_parallel = false;
+  // Under sequence parallelism: pieces in which a layer's products over shared rows are computed,
+  // each summed over the tensor ranks while the next is computed.
+  int row_chunks = 1;
   ContextMode context_mode = ContextMode::kZigzag;
   Recompute recompute = Recompute::kNone;
   std::vector<Recompute> recompute_layers{};  // [layers]; empty: all like `recompute`
@@ -49,6 +52,8 @@ struct RunShape {
   [[nodiscard]] int shards() const { return shard > 0 ? shard : replicas(); }
   [[nodiscard]] int shard_groups() const { return replicas() / shards(); }
 };
+
+inline constexpr int kRowChunksMost = 16;  // more calls than that hide nothing more
 
 // Empty when the run is legal, else the first rule it breaks in one line that names the value, the
 // rule and the legal values.

@@ -48,8 +48,10 @@ class Lister {
   // each.
   void layer_sums(const std::string& what, Phase phase, std::int64_t calls) {
     if (run_.sequence_parallel) {
-      tensor(what, Pattern::kAllGather, phase, calls, rows_ * run_.model.channels);
-      tensor(what, Pattern::kReduceScatter, phase, calls, rows_ * run_.model.channels);
+      const std::int64_t elements = rows_ * run_.model.channels;
+      tensor(what, Pattern::kAllGather, phase, calls, elements);
+      tensor(what, Pattern::kReduceScatter, phase, calls * run_.row_chunks,
+             elements / run_.row_chunks);
     } else {
       tensor(what, Pattern::kAllReduce, phase, calls, rows_ * run_.model.channels);
     }

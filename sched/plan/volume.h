@@ -54,7 +54,8 @@ struct Traffic {
 //   tp   4 l m all-reduces of A (2 forward, 2 backward; 2 more forward ones under full
 //        recomputation), 1 m for the token table, 1 m for the head's input gradient, 3 m of B T / c
 //        scalars for the loss. Under sequence parallelism a reduce-scatter and an all-gather of A
-//        stand in the place of each all-reduce of A, 2 l m more all-gathers bring back the norms'
+//        stand in the place of each all-reduce of A (a layer's reduce-scatters in k pieces each
+//        when products come in k row chunks), 2 l m more all-gathers bring back the norms'
 //        outputs in backward, and the norms' gradients are summed once per step. With fewer
 //        key/value heads than tensor ranks, the gradients of their copies are, too
 //   cp   ring attention, per layer and microbatch, u = (T/c) B K d / t: 2 u (c-1) forward,

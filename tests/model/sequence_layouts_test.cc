@@ -104,6 +104,43 @@ INSTANTIATE_TEST_SUITE_P(Ranks, SequenceLayoutLaw, testing::ValuesIn(laws()), []
          std::to_string(law.param.world);
 });
 
+// Each piece of a product is on its way while the next is computed; every element is the same sum.
+TEST(SequenceLayouts, RowChunksChangeNoBit) {
+  const test::ScratchDirectory directory;
+  for (const Case& c : {kCases[0], kCases[2]}) {
+    for (const char* dtype : {"f32", "bf16"}) {
+      for (const char* recompute : {"none", "full"}) {
+        TrainOptions options = base_options(directory, c, dtype);
+        options.sequence_parallel = true;
+        options.recompute = recompute;
+        options.tp = 4;
+        const LayoutRun whole = run_on_threads(options, 4, 2);
+        for (const int chunks : {2, 4, 16}) {
+          options.row_chunks = chunks;
+          EXPECT_TRUE(compare_runs(whole, run_on_threads(options, 4, 2)).bits_equal)
+              << name_of(options) << " " << c.name << " " << dtype;
+        }
+      }
+    }
+  }
+}
+
+TEST(SequenceLayouts, RowChunksThatDoNotFitAreOneLine) {
+  const test::ScratchDirectory directory;
+  TrainOptions options = base_options(directory, kCases[0], "f32");
+  options.tp = 2;
+  options.row_chunks = 2;
+  const auto refused = [&] {
+    return test::usage_error_of([&] { static_cast<void>(make_plan(options, 2)); });
+  };
+  EXPECT_NE(refused().find("legal row chunks: 1"), std::string::npos) << refused();
+  options.sequence_parallel = true;
+  EXPECT_EQ(refused(), "");
+  options.row_chunks = 3;  // 8 x 16 rows over 2 ranks
+  EXPECT_NE(refused().find("3 row chunks do not cut the 64 rows"), std::string::npos) << refused();
+  EXPECT_NE(refused().find("legal row chunks: 1, 2, 4, 8, 16"), std::string::npos) << refused();
+}
+
 // Dropout without a pipeline and with one that splits the backward, whatever the schedule: the same
 // bits, so the same masks.
 TEST(SequenceLayouts, DropoutDrawsTheSameMasksUnderEverySchedule) {
