@@ -62,7 +62,15 @@ part_collectives_4() {
   record collectives_4 "$run" -n 4 build/sinew coll --op all_reduce --algo all --bytes 8,64K,4M --check --baseline mpi
 }
 part_operations_2() {
-  record operations_2 "$run" -n 2 build/sinew coll --op all --algo auto --bytes 8,64K,4M --check --baseline mpi
+  record operations_2 "$run" -n 2 build/sinew coll --op all --algo auto --bytes 8,2K,8K,64K,1M,4M,32M --check \
+    --baseline mpi
+}
+# Every operation where ranks share cores.
+part_operations_4() {
+  record operations_4 "$run" -n 4 build/sinew coll --op all --algo auto --bytes 8,2K,64K,1M,4M --check --baseline mpi
+}
+part_operations_8() {
+  record operations_8 "$run" -n 8 build/sinew coll --op all --algo auto --bytes 8,2K,64K,1M,4M --check --baseline mpi
 }
 part_collectives_8() {
   record collectives_8 "$run" -n 8 build/sinew coll --op all_reduce --algo auto --bytes 8:16M:x8 --check --baseline mpi
@@ -77,7 +85,14 @@ part_collectives_mpich_2() {
 part_operations_mpich_2() {
   local sinew
   sinew=$(mpich_sinew)
-  record operations_mpich_2 "$run" -n 2 "$sinew" coll --op all --algo auto --bytes 8,64K,4M --check --baseline mpi
+  record operations_mpich_2 "$run" -n 2 "$sinew" coll --op all --algo auto --bytes 8,2K,8K,64K,1M,4M,32M --check \
+    --baseline mpi
+}
+part_collectives_mpich_4() {
+  local sinew
+  sinew=$(mpich_sinew)
+  record collectives_mpich_4 "$run" -n 4 "$sinew" coll --op all_reduce --algo auto --bytes 8,512,32K,2M --check \
+    --baseline mpi
 }
 part_collectives_mpich_8() {
   local sinew
@@ -88,6 +103,14 @@ part_collectives_mpich_8() {
 part_symmetric_2() {
   record symmetric_2 "$run" -n 2 build/sinew coll --op all_reduce --buffers symmetric --bytes 64K:64M:x4 --check \
     --baseline mpi
+}
+part_symmetric_4() {
+  record symmetric_4 "$run" -n 4 build/sinew coll --op all_reduce,reduce_scatter --buffers symmetric \
+    --bytes 64K:16M:x4 --check --baseline mpi
+}
+part_symmetric_8() {
+  record symmetric_8 "$run" -n 8 build/sinew coll --op all_reduce,reduce_scatter --buffers symmetric \
+    --bytes 64K:16M:x4 --check --baseline mpi
 }
 # What auto would take if it read this: the table, the times behind it, and the guidelines they break.
 part_tune_2() {
@@ -123,7 +146,8 @@ part_sample() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(collectives_2 collectives_4 collectives_8 symmetric_2 operations_2 tune_2 p2p kernels
+((${#parts[@]})) || parts=(collectives_2 collectives_4 collectives_8 symmetric_2 symmetric_4 symmetric_8
+                             operations_2 operations_4 operations_8 tune_2 p2p kernels
                              attention gemm_f32 gemm_bf16 gemm_2 ladder layers step training training_layouts
                              training_recompute training_overlap training_ring sample)
 for part in "${parts[@]}"; do

@@ -10,6 +10,7 @@ the README is one that was measured or generated.
     tools/report.py --plot     also draws bench/results as SVG, where matplotlib is installed
 """
 import json
+import math
 import os
 import pathlib
 import re
@@ -96,6 +97,50 @@ def recorded_collective():
             f"{max(r['iterations'] for r in rows)} repetitions, MPI in the same run; every second size:\n\n" + "\n".join(table))
 
 
+# What is wanted of MPI's time over ours: geometric means. Nothing is to be below 0.95 anywhere.
+REDUCTIONS = ("all_reduce", "reduce_scatter")
+MOVES = ("all_gather", "broadcast", "all_to_all")
+GOALS = [  # operations, buffers, least and most bytes, of 2 ranks, of more
+    (REDUCTIONS, "plain", 0, 2 << 10, 1.2, 2.0),
+    (REDUCTIONS, "plain", 1 << 20, 1 << 62, 2.0, 1.5),
+    (REDUCTIONS, "symmetric", 1 << 20, 1 << 62, 4.5, 7.0),
+    *(((op,), "plain", 0, 1 << 62, 1.3, 1.3) for op in MOVES),
+]
+GOAL_FILES = ("collectives_2", "operations_2", "symmetric_2", "operations_4", "symmetric_4", "collectives_8",
+              "operations_8", "symmetric_8", "collectives_mpich_2", "operations_mpich_2", "collectives_mpich_4",
+              "collectives_mpich_8")
+
+
+def collective_goals():
+    measured = {}
+    for name in GOAL_FILES:
+        if not (RESULTS / f"{name}.jsonl").exists():
+            continue
+        for r in records(name)[1:]:
+            if r.get("mpi_us"):
+                ratio = r["mpi_us"] / r["t_median_us"]
+                library = re.sub(r" (v|Version).*", "", r["mpi_library"])
+                measured.setdefault((library, r["ranks"]), []).append((r, ratio))
+    table = ["| MPI | ranks | operations | sizes | geometric mean | wanted | least |",
+             "|---|---:|---|---|---:|---:|---:|"]
+    for (library, ranks), rows in sorted(measured.items(), key=lambda item: (item[0][0] != "Open MPI", item[0])):
+        for ops, buffers, least, most, of_two, of_more in GOALS:
+            chosen = [(ratio, r) for r, ratio in rows
+                      if r["op"] in ops and r["buffers"] == buffers and least <= r["bytes"] <= most]
+            if not chosen:
+                continue
+            mean = math.exp(sum(math.log(ratio) for ratio, _ in chosen) / len(chosen))
+            worst, where = min(chosen, key=lambda pair: pair[0])
+            sizes = f"from {size(least)}" if least else f"up to {size(most)}" if most < 1 << 62 else "all"
+            names = list(dict.fromkeys(r["op"] for _, r in chosen)) + ["symmetric"] * (buffers == "symmetric")
+            table.append(f"| {library} | {ranks} | {', '.join(names)} | {sizes}, {len(chosen)} | {three(mean)} | "
+                         f"{of_two if ranks == 2 else of_more} | {three(worst)} at {size(where['bytes'])} |")
+        worst, where = min(((ratio, r) for r, ratio in rows), key=lambda pair: pair[0])
+        table.append(f"| {library} | {ranks} | all | all, {len(rows)} | | 0.95 at least | {three(worst)} at "
+                     f"{where['op']}, {size(where['bytes'])} |")
+    return "\n".join(table)
+
+
 def size(size_bytes):
     for unit, power in (("MiB", 20), ("KiB", 10)):
         if size_bytes >= 1 << power:
@@ -120,6 +165,7 @@ PARTS = {
     "verify": lambda: command("verify --op reduce_scatter --world 1:64"),
     "simulate": lambda: command("simulate --op pipeline --algo 1f1b --world 4 --microbatches 8"),
     "coll": recorded_collective,
+    "collective_goals": collective_goals,
     "train": lambda: recorded("training", lambda line: line and not line.startswith(LEFT_OUT_OF_TRAINING) and
                               ("/40 " not in line or line.split()[1] in ("1/40", "40/40"))),
     "sample": lambda: recorded("sample"),
@@ -181,7 +227,7 @@ def plot():
 
 
 def main():
-    for name in ("README.md", "sched/README.md", "kernels/README.md"):
+    for name in ("README.md", "sched/README.md", "kernels/README.md", "bench/README.md"):
         path = ROOT / name
         before = path.read_text()
         after = rendered(before)

@@ -25,15 +25,16 @@ TEST(Report, AChangedFigureIsFoundAndMended) {
   if (!has_python()) GTEST_SKIP() << "needs python3";
   const TestFolder folder;
   const std::string copy = folder.path("tree");
-  const Outcome copied = run_process(
-      {"bash", "-c",
-       "cd " SINEW_SOURCE_DIR " && mkdir -p " + copy + "/tools " + copy + "/sched " + copy +
-           "/kernels " + copy + "/bench && cp sched/README.md " + copy +
-           "/sched && cp kernels/README.md " + copy + "/kernels && cp README.md " + copy +
-           " && cp tools/*.py " + copy + "/tools && cp -r bench/results " + copy +
-           "/bench && sed -i 's/proved for 64/proved for 65/; s/ 8 B | 0/ 8 B | 7/' " + copy +
-           "/README.md"},
-      10000);
+  const Outcome copied =
+      run_process({"bash", "-c",
+                   "cd " SINEW_SOURCE_DIR " && mkdir -p " + copy + "/tools " + copy + "/sched " +
+                       copy + "/kernels " + copy + "/bench && cp sched/README.md " + copy +
+                       "/sched && cp kernels/README.md " + copy + "/kernels && cp README.md " +
+                       copy + " && cp bench/README.md " + copy + "/bench && cp tools/*.py " + copy +
+                       "/tools && cp -r bench/results " + copy +
+                       "/bench && sed -i 's/proved for 64/proved for 65/; s/ 8 B | 0/ 8 B | 7/' " +
+                       copy + "/README.md"},
+                  10000);
   ASSERT_EQ(copied.exit_code, 0) << copied.err;
   const Outcome found = report(copy, "--check");
   EXPECT_EQ(found.exit_code, 1);
