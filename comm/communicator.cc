@@ -133,6 +133,7 @@ void Communicator::run_threads(int world, const Options& options,
 int Communicator::rank() const { return engine_->rank(); }
 int Communicator::world() const { return engine_->world(); }
 std::string_view Communicator::transport_name() const { return engine_->transport_name(); }
+std::string Communicator::network() const { return engine_->describe_network(); }
 std::string_view Communicator::transport_to(int peer) const {
   return peer == rank() ? "self" : engine_->transport_to(peer);
 }

@@ -166,6 +166,9 @@ class Communicator {
   [[nodiscard]] std::string_view transport_name() const;
   // What carries messages to a peer; "self" for the own rank.
   [[nodiscard]] std::string_view transport_to(int peer) const;
+  // Over what this rank reaches other hosts, in one line: device, address, queues. Empty: there are
+  // none.
+  [[nodiscard]] std::string network() const;
 
   // The cores that this rank's threads may use: those it is allowed, shared out between the ranks
   // of its machine that are allowed the same. At least one; a quota of CPU time lowers the number.

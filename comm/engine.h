@@ -98,6 +98,7 @@ class Engine {
   [[nodiscard]] std::string_view transport_to(int peer) const {
     return maps(peer) ? memory_->name() : choice_.wire->name;
   }
+  [[nodiscard]] std::string describe_network() const;
   [[nodiscard]] const std::string& copies_denied() const { return copies_denied_; }
   [[nodiscard]] Counters& counters() { return counters_; }
   // With those of the network as they are now.

@@ -160,6 +160,10 @@ void Engine::stop_landing() {
   if (transport.borrows()) transport.stop();
 }
 
+std::string Engine::describe_network() const {
+  return block_->network != nullptr ? block_->network->transport().describe() : std::string();
+}
+
 const Counters& Engine::all_counters() {
   if (block_->network != nullptr) counters_.network = block_->network->transport().counters();
   return counters_;

@@ -86,7 +86,17 @@ void print_ranks(comm::Communicator& communicator, JsonLines& json) {
   communicator.copies_denied().copy(reason.text, sizeof reason.text - 1);
   std::vector<Reason> reasons(world);
   communicator.all_gather(&reason, reasons.data(), sizeof reason, DType::kU8);
+  struct Line {
+    char text[320];
+  };
+  Line line{};
+  communicator.network().copy(line.text, sizeof line.text - 1);
+  std::vector<Line> lines(world);
+  communicator.all_gather(&line, lines.data(), sizeof line, DType::kU8);
   if (communicator.rank() != 0) return;
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    if (lines[rank].text[0] != '\0') fmt::print("rank {}: {}\n", rank, lines[rank].text);
+  }
   for (const Reason& other : reasons) {
     if (other.text[0] == '\0') continue;
     fmt::print("{}; large messages are copied through shared memory instead (see sinew doctor)\n",

@@ -48,8 +48,10 @@ NetLayout::NetLayout(int world) : world_(world) {
   }
   lane_start_[0] = 0;
   for (int lane = 0; lane < kNetLanes; ++lane) {
+    const int places = kDepth + (has_landing(lane) ? 1 : 0);
     lane_start_[lane + 1] =
-        lane_start_[lane] + static_cast<std::size_t>(slot_bytes(lane) + kLeadBytes) * kDepth;
+        lane_start_[lane] +
+        static_cast<std::size_t>(slot_bytes(lane) + kLeadBytes) * static_cast<std::size_t>(places);
   }
 }
 
@@ -180,11 +182,16 @@ void NetTransport::land(int peer, int lane, int place, std::byte* target, std::i
   ++borrowed_;
   arrival.state = Incoming::State::kLanding;
   // Set before the wire is asked: the block may arrive at once.
+  if (target == nullptr && in.landing < 0 && layout_.has_landing(lane)) {
+    in.landing = place;
+    target = slots_.get() + layout_.offset(peer, lane, NetLayout::kLanding);
+    room = arrival.size;
+  }
   std::byte* slot = slots_.get() + layout_.offset(peer, lane, place);
   arrival.data = target != nullptr ? target : slot;
   if (!wire_->land(peer, lane, place, target, room)) {
     arrival.data = slot;
-  } else if (target != nullptr) {
+  } else if (target != nullptr && in.landing != place) {
     counters_.landed_bytes += arrival.size;
   }
 }
@@ -195,8 +202,10 @@ bool NetTransport::read(int, const Message&, std::int64_t, std::byte*, std::int6
 
 void NetTransport::release(int peer, int lane) {
   Incoming& in = incoming_[index(peer, lane)];
-  Incoming::Arrival& arrival = in.arrivals[in.taken % kDepth];
+  const auto place = static_cast<int>(in.taken % kDepth);
+  Incoming::Arrival& arrival = in.arrivals[place];
   arrival.state = Incoming::State::kNone;
+  if (in.landing == place) in.landing = -1;
   ++in.taken;
   // What is wanted begins at the oldest unreleased message.
   if (in.wanted != nullptr) in.wanted += std::min(arrival.size, in.wanted_bytes);

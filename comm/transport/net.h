@@ -59,6 +59,7 @@ class NetTransport final : public Transport, private WireSink {
   // Ends all connections, so that nothing more is written or read here: for a caller that fails.
   void stop() { wire_->stop(); }
 
+  [[nodiscard]] std::string describe() const { return wire_->describe(); }
   [[nodiscard]] std::mutex& mutex() { return mutex_; }
   void progress() { wire_->progress(); }
 
@@ -103,6 +104,7 @@ class NetTransport final : public Transport, private WireSink {
     Arrival arrivals[kDepth];
     std::uint64_t taken = 0;
     int owed = 0;                 // credits not yet returned
+    int landing = -1;             // the place whose block lies in the landing; -1: none
     int offers = 0;               // arrivals that are offered and not landing
     std::byte* wanted = nullptr;  // where the oldest unreleased message is wanted; null: in slots
     std::int64_t wanted_bytes = 0;

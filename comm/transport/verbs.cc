@@ -9,10 +9,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <random>
 #include <utility>
 
 #include "comm/transport/verbs_device.h"
+#include "comm/transport/verbs_receives.h"
 #include "comm/transport/verbs_regions.h"
 #include "comm/transport/wire.h"
 #include "sched/base/check.h"
@@ -25,13 +27,12 @@ std::unique_ptr<Wire> make_verbs(const WirePlace& place);
 
 namespace {
 
-// A lane has kDepth blocks or offers under way, reads of as many of the peer's, words that as many
-// were read, and credits for as many in two halves. What remains is for those that are done but not
-// known to be, since only every kSignalEvery-th reports.
+// A lane has kDepth blocks or offers under way, words that as many of the peer's were read, and
+// credits for as many in two halves; of notices each has its own. Then there are reads. What
+// remains is for those that are done but not known to be, since only every kSignalEvery-th reports.
 constexpr int kSignalEvery = 8;
-constexpr int kQueue = kNetLanes * (3 * NetLayout::kDepth + 2) + 4 * kSignalEvery;
-// Receives are posted again this many at a time: one doorbell for all.
-constexpr int kReceivesAtOnce = 16;
+constexpr int kQueue =
+    kNetLanes * (2 * NetLayout::kDepth + 2) + NetLayout::kDepth + kMostReads + 4 * kSignalEvery;
 // 4.096 us * 2^15 = 134 ms before a packet is sent again, 6 times: a dead peer shows in a second,
 // and a link that loses one packet in a hundred does not look dead. Soft adapters take 7, the most,
 // for "without end".
@@ -50,18 +51,35 @@ using Offer = VerbsOffer;
 static_assert(sizeof(Offer) <= NetLayout::kLeadBytes);
 
 // The immediate data: a credit has a count, the rest has none and one of these kinds.
-enum class Kind : std::uint8_t { kBlock, kOffer, kTaken, kCredit, kRead };
+enum class Kind : std::uint8_t { kBlock, kInline, kOffer, kTaken, kCredit, kRead };
 
 constexpr std::uint32_t immediate(Kind kind, int lane, int place, int count) {
   return static_cast<std::uint32_t>(count) << 16 | static_cast<std::uint32_t>(lane) << 8 |
          static_cast<std::uint32_t>(kind) << 4 | static_cast<std::uint32_t>(place);
 }
+constexpr int count_of(std::uint32_t bits) { return static_cast<int>(bits >> 16); }
+constexpr int lane_of(std::uint32_t bits) { return static_cast<int>(bits >> 8 & 0xff); }
+constexpr Kind kind_of(std::uint32_t bits) { return static_cast<Kind>(bits >> 4 & 0xf); }
+constexpr int place_of(std::uint32_t bits) { return static_cast<int>(bits & 0xf); }
 static_assert(NetLayout::kDepth <= 16);
 
 using Domain = std::unique_ptr<ibv_pd, VerbsDelete>;
 using Completions = std::unique_ptr<ibv_cq, VerbsDelete>;
 using Region = std::unique_ptr<ibv_mr, VerbsDelete>;
 using QueuePair = std::unique_ptr<ibv_qp, VerbsDelete>;
+
+// Receives that connections share are not reported when one of those ends.
+bool ends(const ibv_async_event& event, const ibv_qp* pair) {
+  switch (event.event_type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return event.element.qp == pair;
+    default:
+      return false;
+  }
+}
 
 class VerbsWire final : public Wire {
  public:
@@ -74,6 +92,7 @@ class VerbsWire final : public Wire {
   bool land(int peer, int lane, int place, std::byte* target, std::int64_t room) override;
   void progress() override;
   void stop() override;
+  [[nodiscard]] std::string describe() const override;
 
  private:
   struct Peer {
@@ -81,9 +100,14 @@ class VerbsWire final : public Wire {
     VerbsAddress remote{};
     std::uint32_t first_packet = 0;
     std::uint32_t inline_bytes = 0;
-    int receives_owed = 0;
-    int unreported = 0;  // credits since the last one that reports
+    int receives_owed = 0;  // to a queue of its own
+    int unreported = 0;     // credits since the last one that reports
     bool broken = false;
+    // Blocks of the peer that wait to be read, as requests. They wait here and not in the queue,
+    // where words and credits would wait behind them.
+    std::deque<std::uint32_t> to_read;
+    int most_reads = 1;
+    int reads = 0;                                       // under way
     std::array<VerbsRegions::Lent*, kMostReads> read{};  // what it has read last, a ring
     std::size_t oldest_read = 0;
   };
@@ -91,6 +115,9 @@ class VerbsWire final : public Wire {
   // A block that was offered, by this rank or to it.
   struct Offered {
     Offer offer{};
+    std::byte* target = nullptr;  // where it is wanted
+    std::uint32_t asked = 0;      // of its bytes, in reads
+    std::uint32_t read = 0;
     VerbsRegions::Lent* lent = nullptr;
   };
   [[nodiscard]] Offered& offered(std::vector<Offered>& all, int rank, int lane, int place) {
@@ -100,12 +127,13 @@ class VerbsWire final : public Wire {
   }
   bool post_offer(const Post& post);
   void taken(int rank, int lane, int place);
+  void start_reads(int rank);
+  void was_read(int rank, int lane, int place);
   void landed(int rank, int lane, int place);
   std::string open();
   std::string open_peer(Peer& peer);
   std::string connect(Peer& peer);
   [[nodiscard]] std::string refused(const char* what) const;
-  void post_receives(int rank, int count);
   enum class Report : std::uint8_t { kAlways, kSometimes };
   void write(int rank, ibv_send_wr& request, ibv_sge& part, Report report);
   void submit(int rank, ibv_send_wr& request, ibv_sge& part, Report report);
@@ -124,6 +152,7 @@ class VerbsWire final : public Wire {
   Region slots_;
   Region staging_;
   VerbsRegions regions_;
+  VerbsReceives receives_;
   std::uint32_t polls_ = 0;
   std::vector<Offered> given_;  // [world][lanes][places]
   std::vector<Offered> got_;
@@ -172,9 +201,9 @@ std::string VerbsWire::refused(const char* what) const {
 std::string VerbsWire::open() {
   std::string error = open_verbs(place_.argument, context_, port_);
   if (!error.empty()) return error;
-  if (port_.most_requests < kQueue) {
+  if (port_.limits.max_qp_wr < std::max(kQueue, VerbsReceives::kOfPeer)) {
     return fmt::format("verbs: device {} has queues of {} requests; this transport needs {}",
-                       port_.device, port_.most_requests, kQueue);
+                       port_.device, port_.limits.max_qp_wr, kQueue);
   }
   fcntl(context_->async_fd, F_SETFL, fcntl(context_->async_fd, F_GETFL) | O_NONBLOCK);
   domain_.reset(verbs().alloc_pd(context_.get()));
@@ -182,8 +211,8 @@ std::string VerbsWire::open() {
   regions_.open(domain_.get());
   const auto peers =
       static_cast<int>(std::count(place_.reaches.begin(), place_.reaches.end(), true));
-  completions_.reset(
-      verbs().create_cq(context_.get(), std::max(1, peers) * 2 * kQueue, nullptr, nullptr, 0));
+  completions_.reset(verbs().create_cq(
+      context_.get(), std::max(1, peers) * (kQueue + VerbsReceives::kOfPeer), nullptr, nullptr, 0));
   if (completions_ == nullptr) return refused("a completion queue; fewer ranks need a smaller one");
   const std::size_t size = place_.layout->size_bytes();
   slots_.reset(verbs().reg_mr(domain_.get(), place_.slots, size,
@@ -200,6 +229,7 @@ std::string VerbsWire::open() {
         limit.rlim_cur == RLIM_INFINITY ? std::string("nothing less than all")
                                         : format_bytes(static_cast<std::int64_t>(limit.rlim_cur)));
   }
+  receives_.open(domain_.get(), port_.device, port_.limits, peers);
   for (std::size_t rank = 0; rank < peers_.size() && error.empty(); ++rank) {
     if (!place_.reaches[rank]) continue;
     error = open_peer(peers_[rank]);
@@ -214,8 +244,9 @@ std::string VerbsWire::open_peer(Peer& peer) {
   ibv_qp_init_attr wish{};
   wish.send_cq = wish.recv_cq = completions_.get();
   wish.qp_type = IBV_QPT_RC;
-  wish.cap.max_send_wr = wish.cap.max_recv_wr = kQueue;
-  wish.cap.max_send_sge = wish.cap.max_recv_sge = 1;
+  wish.cap.max_send_wr = kQueue;
+  wish.cap.max_send_sge = 1;
+  receives_.attach(wish);
   wish.cap.max_inline_data = kInlineBytes;
   peer.queue_pair.reset(verbs().create_qp(domain_.get(), &wish));
   if (peer.queue_pair == nullptr) return refused("a queue pair");
@@ -228,9 +259,8 @@ std::string VerbsWire::open_peer(Peer& peer) {
   if (verbs().modify_qp(peer.queue_pair.get(), &state,
                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0)
     return refused("to initialise a queue pair");
-  const auto rank = static_cast<int>(&peer - peers_.data());
-  post_receives(rank, kQueue);
-  return peer.broken ? refused("receives") : std::string();
+  errno = receives_.begin(peer.queue_pair.get());
+  return errno == 0 ? std::string() : refused("receives");
 }
 
 std::string VerbsWire::connect(Peer& peer) {
@@ -244,6 +274,7 @@ std::string VerbsWire::connect(Peer& peer) {
   const auto reads =
       static_cast<std::uint8_t>(std::min(port_.most_reads, std::max<int>(peer.remote.reads, 1)));
   state.max_dest_rd_atomic = reads;
+  peer.most_reads = reads;
   state.min_rnr_timer = kReceiverPause;
   state.ah_attr.is_global = 1;
   state.ah_attr.port_num = port_.port;
@@ -272,19 +303,6 @@ std::string VerbsWire::connect(Peer& peer) {
   return {};
 }
 
-void VerbsWire::post_receives(int rank, int count) {
-  Peer& peer = peer_of(rank);
-  ibv_recv_wr requests[kReceivesAtOnce] = {};
-  while (count > 0 && !peer.broken) {
-    const int now = std::min(count, kReceivesAtOnce);
-    for (int i = 0; i < now; ++i) requests[i].next = i + 1 < now ? &requests[i + 1] : nullptr;
-    ibv_recv_wr* bad = nullptr;
-    const int code = ibv_post_recv(peer.queue_pair.get(), requests, &bad);
-    if (code != 0) fail(rank, fmt::format("verbs: cannot post receives: {}", std::strerror(code)));
-    count -= now;
-  }
-}
-
 bool VerbsWire::post(const Post& post) {
   Peer& peer = peer_of(post.peer);
   if (peer.broken) {
@@ -306,11 +324,13 @@ bool VerbsWire::post(const Post& post) {
                static_cast<std::uint32_t>(post.size) + static_cast<std::uint32_t>(sizeof head),
                staging_->lkey};
   ibv_send_wr request{};
-  request.wr_id = immediate(Kind::kBlock, post.lane, post.place, 0);
+  // What is sent inline is with the adapter when it is posted.
+  const bool inlined = part.length <= peer.inline_bytes;
+  request.wr_id = immediate(inlined ? Kind::kInline : Kind::kBlock, post.lane, post.place, 0);
   request.wr.rdma.remote_addr =
       peer.remote.slots + place_.layout->offset(own_rank_, post.lane, post.place) - sizeof head;
-  write(post.peer, request, part, Report::kAlways);
-  if (peer.broken) place_.sink->sent(post.peer, post.lane, post.place);
+  write(post.peer, request, part, inlined ? Report::kSometimes : Report::kAlways);
+  if (inlined || peer.broken) place_.sink->sent(post.peer, post.lane, post.place);
   return post.exposed_bytes == 0;
 }
 
@@ -361,19 +381,46 @@ bool VerbsWire::land(int rank, int lane, int place, std::byte* target, std::int6
   if (peer.broken) return true;
   Offered& got = offered(got_, rank, lane, place);
   const Offer& offer = got.offer;
-  if (target != nullptr)
+  const bool in_slots =
+      target >= place_.slots && target < place_.slots + place_.layout->size_bytes();
+  if (target != nullptr && !in_slots)
     got.lent = regions_.lend(target, offer.head.size, room, IBV_ACCESS_LOCAL_WRITE);
-  const bool wanted = got.lent != nullptr;
+  const bool wanted = in_slots || got.lent != nullptr;
   if (!wanted) target = place_.slots + place_.layout->offset(rank, lane, place);
-  ibv_sge part{reinterpret_cast<std::uintptr_t>(target), offer.head.size,
-               wanted ? got.lent->region->lkey : slots_->lkey};
-  ibv_send_wr request{};
-  request.wr_id = immediate(Kind::kRead, lane, place, 0);
-  request.opcode = IBV_WR_RDMA_READ;
-  request.wr.rdma.remote_addr = offer.source;
-  request.wr.rdma.rkey = offer.key;
-  submit(rank, request, part, Report::kAlways);
+  got.target = target;
+  got.asked = got.read = 0;
+  peer.to_read.push_back(immediate(Kind::kRead, lane, place, 0));
+  start_reads(rank);
   return wanted;
+}
+
+void VerbsWire::start_reads(int rank) {
+  Peer& peer = peer_of(rank);
+  while (!peer.broken && !peer.to_read.empty() && peer.reads < peer.most_reads) {
+    const std::uint32_t id = peer.to_read.front();
+    Offered& got = offered(got_, rank, lane_of(id), place_of(id));
+    const std::uint32_t size = std::min(got.offer.head.size - got.asked, kReadBytes);
+    ibv_sge part{reinterpret_cast<std::uintptr_t>(got.target) + got.asked, size,
+                 got.lent != nullptr ? got.lent->region->lkey : slots_->lkey};
+    ibv_send_wr request{};
+    request.wr_id = id;
+    request.opcode = IBV_WR_RDMA_READ;
+    request.wr.rdma.remote_addr = got.offer.source + got.asked;
+    request.wr.rdma.rkey = got.offer.key;
+    got.asked += size;
+    if (got.asked == got.offer.head.size) peer.to_read.pop_front();
+    ++peer.reads;
+    submit(rank, request, part, Report::kAlways);
+  }
+}
+
+// One read is done; those of a connection end in their order.
+void VerbsWire::was_read(int rank, int lane, int place) {
+  Offered& got = offered(got_, rank, lane, place);
+  --peer_of(rank).reads;
+  start_reads(rank);
+  got.read = std::min(got.read + kReadBytes, got.offer.head.size);
+  if (got.read == got.offer.head.size) landed(rank, lane, place);
 }
 
 void VerbsWire::landed(int rank, int lane, int place) {
@@ -433,11 +480,17 @@ void VerbsWire::look_at_port() {
   ibv_async_event event{};
   while (verbs().get_async_event(context_.get(), &event) == 0) {
     verbs().ack_async_event(&event);
-    if (event.event_type != IBV_EVENT_PORT_ERR && event.event_type != IBV_EVENT_DEVICE_FATAL)
-      continue;
-    for (const auto& [number, rank] : rank_of_queue_pair_) {
-      fail(rank, fmt::format("verbs: {} on device {} port {}: its link went down; see `ip link`",
-                             verbs().event_type_str(event.event_type), port_.device, port_.port));
+    const bool whole =
+        event.event_type == IBV_EVENT_PORT_ERR || event.event_type == IBV_EVENT_DEVICE_FATAL;
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+      const ibv_qp* pair = peers_[rank].queue_pair.get();
+      if (pair == nullptr || !(whole || ends(event, pair))) continue;
+      const char* what = verbs().event_type_str(event.event_type);
+      fail(static_cast<int>(rank),
+           whole ? fmt::format("verbs: {} on device {} port {}: its link went down; see `ip link`",
+                               what, port_.device, port_.port)
+                 : fmt::format("verbs: {} on device {}: {}", what, port_.device,
+                               verbs_advice(IBV_WC_WR_FLUSH_ERR)));
     }
   }
 }
@@ -471,23 +524,20 @@ void VerbsWire::complete(const ibv_wc& completion) {
     return;
   }
   const auto id = static_cast<std::uint32_t>(completion.wr_id);
-  const auto kind = static_cast<Kind>(id >> 4 & 0xf);
-  const auto lane = static_cast<int>(id >> 8 & 0xff);
-  const auto place = static_cast<int>(id & 0xf);
-  if (kind == Kind::kBlock) place_.sink->sent(rank, lane, place);
-  if (kind == Kind::kRead) landed(rank, lane, place);
+  const Kind kind = kind_of(id);
+  if (kind == Kind::kBlock) place_.sink->sent(rank, lane_of(id), place_of(id));
+  if (kind == Kind::kRead) was_read(rank, lane_of(id), place_of(id));
 }
 
 void VerbsWire::complete_receive(int rank, std::uint32_t bits) {
-  const auto lane = static_cast<int>(bits >> 8 & 0xff);
-  const auto kind = static_cast<Kind>(bits >> 4 & 0xf);
-  const auto place = static_cast<int>(bits & 0xf);
-  const auto count = static_cast<int>(bits >> 16);
+  const int lane = lane_of(bits);
+  const Kind kind = kind_of(bits);
+  const int place = place_of(bits);
   CHECK_LT(lane, kNetLanes);
   CHECK_LT(place, NetLayout::kDepth);
   const std::byte* slot = place_.slots + place_.layout->offset(rank, lane, place);
   if (kind == Kind::kCredit) {
-    place_.sink->credited(rank, lane, count);
+    place_.sink->credited(rank, lane, count_of(bits));
   } else if (kind == Kind::kTaken) {
     taken(rank, lane, place);
   } else {
@@ -503,9 +553,17 @@ void VerbsWire::complete_receive(int rank, std::uint32_t bits) {
       place_.sink->arrived(rank, lane, place, head.flag, head.size);
     }
   }
-  if (++peer_of(rank).receives_owed < kReceivesAtOnce) return;
-  peer_of(rank).receives_owed = 0;
-  post_receives(rank, kReceivesAtOnce);
+  Peer& peer = peer_of(rank);
+  if (peer.broken && !receives_.shared()) return;
+  const int code = receives_.used(peer.queue_pair.get(), &peer.receives_owed);
+  if (code != 0) fail(rank, fmt::format("verbs: cannot post receives: {}", std::strerror(code)));
+}
+
+std::string VerbsWire::describe() const {
+  const int mtu = 128 << static_cast<int>(port_.mtu);
+  return fmt::format("verbs: device {} port {}, GID {} ({}), packets of {} bytes; {}", port_.device,
+                     port_.port, port_.gid_index, gid_text(port_.gid.raw), mtu,
+                     receives_.description());
 }
 
 void VerbsWire::stop() {

@@ -87,7 +87,7 @@ std::string open_one(ibv_device* device, std::string_view gid, VerbsContext& con
   ibv_device_attr attributes{};
   if (verbs().query_device(context.get(), &attributes) != 0)
     return fmt::format("verbs: device {} does not answer", port.device);
-  port.most_requests = attributes.max_qp_wr;
+  port.limits = attributes;
   port.most_reads = std::clamp(std::min(attributes.max_qp_rd_atom, attributes.max_qp_init_rd_atom),
                                1, kMostReads);
   for (int number = 1; number <= attributes.phys_port_cnt; ++number) {

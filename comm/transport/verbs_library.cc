@@ -27,6 +27,8 @@ struct Loaded {
     library.find("ibv_destroy_cq", &calls.destroy_cq);
     library.find("ibv_reg_mr", &calls.reg_mr);
     library.find("ibv_dereg_mr", &calls.dereg_mr);
+    library.find("ibv_create_srq", &calls.create_srq);
+    library.find("ibv_destroy_srq", &calls.destroy_srq);
     library.find("ibv_create_qp", &calls.create_qp);
     library.find("ibv_modify_qp", &calls.modify_qp);
     library.find("ibv_destroy_qp", &calls.destroy_qp);

@@ -29,6 +29,8 @@ struct VerbsCalls {
   decltype(&ibv_destroy_cq) destroy_cq;
   ibv_mr* (*reg_mr)(ibv_pd* domain, void* data, std::size_t size_bytes, int access);
   decltype(&ibv_dereg_mr) dereg_mr;
+  decltype(&ibv_create_srq) create_srq;
+  decltype(&ibv_destroy_srq) destroy_srq;
   decltype(&ibv_create_qp) create_qp;
   decltype(&ibv_modify_qp) modify_qp;
   decltype(&ibv_destroy_qp) destroy_qp;
@@ -48,6 +50,7 @@ struct VerbsDelete {
   void operator()(ibv_pd* domain) const { verbs().dealloc_pd(domain); }
   void operator()(ibv_cq* queue) const { verbs().destroy_cq(queue); }
   void operator()(ibv_mr* region) const { verbs().dereg_mr(region); }
+  void operator()(ibv_srq* queue) const { verbs().destroy_srq(queue); }
   void operator()(ibv_qp* pair) const { verbs().destroy_qp(pair); }
 };
 using VerbsContext = std::unique_ptr<ibv_context, VerbsDelete>;

@@ -33,6 +33,10 @@ inline constexpr int kNetLanes = kLanes + 1;
 class NetLayout {
  public:
   static constexpr int kDepth = 8;  // places of a lane
+  // Beside them, of a collective's lane: where one offered block at a time lands that is only read.
+  // What is read and written there again and again stays in a cache, which eight slots do not.
+  static constexpr int kLanding = kDepth;
+  [[nodiscard]] static bool has_landing(int lane) { return lane < kFirstTagLane; }
   // Room before a slot's data for what a wire sends ahead of it; data begins at a cache line.
   static constexpr std::int64_t kLeadBytes = 64;
   static constexpr std::int64_t kNoticeBytes = 2048;
@@ -112,10 +116,13 @@ class Wire {
   // False: an exposed block was copied first, since its memory cannot be lent to the device.
   [[nodiscard]] virtual bool post(const Post& post) = 0;
   virtual void credit(int peer, int lane, int count) = 0;
-  // Takes in an offered block. target: where it is wanted, with room for more after it; null: in
-  // the slot of its place. False: it goes to the slot all the same.
+  // Takes in an offered block. target: where it is wanted, with room for more after it, which may
+  // be in the slots' memory; null: in the slot of its place. False: it goes to the slot all the
+  // same.
   virtual bool land(int peer, int lane, int place, std::byte* target, std::int64_t room) = 0;
   virtual void progress() = 0;
+  // What it runs over and how, in one line.
+  [[nodiscard]] virtual std::string describe() const = 0;
   // Ends all connections: afterwards no memory of this rank is read or written for a peer.
   virtual void stop() = 0;
 };

@@ -8,7 +8,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +17,7 @@
 #include "comm/transport/verbs.h"
 #include "comm/transport/wire.h"
 #include "sched/base/error.h"
+#include "tests/net/support/bare_wire.h"
 #include "tests/net/support/wires.h"
 
 namespace sinew::comm::testing {
@@ -25,35 +25,11 @@ namespace {
 
 using std::chrono::steady_clock;
 
-double seconds_since(steady_clock::time_point start) {
-  return std::chrono::duration<double>(steady_clock::now() - start).count();
-}
-
 // What a rank notices it says at once; at the deadline it says how long nothing happened.
 void expect_before_deadline(const Outcome& outcome) {
   EXPECT_EQ(outcome.text.find("for 100 s"), std::string::npos) << outcome.text;
 }
 static_assert(kPatienceS == 100);
-
-// A count that processes share.
-class SharedCount {
- public:
-  SharedCount()
-      : count_(static_cast<std::atomic<int>*>(mmap(nullptr, sizeof(std::atomic<int>),
-                                                   PROT_READ | PROT_WRITE,
-                                                   MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-  SharedCount(const SharedCount&) = delete;
-  SharedCount& operator=(const SharedCount&) = delete;
-  ~SharedCount() { munmap(count_, sizeof *count_); }
-  void add() const { count_->fetch_add(1); }
-  void wait_for(int count) const {
-    const auto start = steady_clock::now();
-    while (count_->load() < count && seconds_since(start) < kPatienceS) usleep(1000);
-  }
-
- private:
-  std::atomic<int>* count_;
-};
 
 void reduce(Communicator& c, std::int64_t count) {
   std::vector<float> data(static_cast<std::size_t>(count), 1.0F);
@@ -220,15 +196,8 @@ class GarblesKey final : public Bootstrap {
   int whose_;
 };
 
-bool has(const std::vector<std::string>& names, const std::string& name) {
-  for (const std::string& one : names) {
-    if (one == name) return true;
-  }
-  return false;
-}
-
 TEST(NetFailure, AWrongKeyIsAnErrorInWordsOnEveryRank) {
-  if (!has(wires_here(), "verbs")) GTEST_SKIP() << "no RDMA device on this machine";
+  if (!has_wire("verbs")) GTEST_SKIP() << "no RDMA device on this machine";
   const auto outcomes = run_processes(3, [](Bootstrap& real) -> std::string {
     GarblesKey bootstrap(real, 1);
     const auto c = Communicator::from_bootstrap(
@@ -256,7 +225,7 @@ bool keep_locked_memory_below(std::size_t size_bytes) {
 }
 
 TEST(NetFailure, ALowLimitOfLockedMemoryIsAnErrorInWordsOnEveryRank) {
-  if (!has(wires_here(), "verbs")) GTEST_SKIP() << "no RDMA device on this machine";
+  if (!has_wire("verbs")) GTEST_SKIP() << "no RDMA device on this machine";
   const auto outcomes = run_processes(3, [](Bootstrap& bootstrap) -> std::string {
     if (bootstrap.rank() == 1 && !keep_locked_memory_below(64 << 10)) return "cannot set a limit";
     const auto c = Communicator::from_bootstrap(
@@ -271,80 +240,9 @@ TEST(NetFailure, ALowLimitOfLockedMemoryIsAnErrorInWordsOnEveryRank) {
   }
 }
 
-// What a wire says, without a communicator above it.
-struct Heard final : WireSink {
-  void arrived(int, int, int, std::uint64_t, std::int64_t) override { ++arrivals; }
-  void offered(int, int, int, std::uint64_t, std::int64_t) override { ++offers; }
-  void credited(int, int, int) override {}
-  void sent(int, int, int) override { ++ends; }
-  void broken(int, const std::string& why) override { text = why; }
-  std::string text;
-  int offers = 0;
-  int arrivals = 0;
-  int ends = 0;
-};
-
-// One of two ranks with a wire over verbs, and the memory that it uses.
-struct BareWire {
-  explicit BareWire(Bootstrap& bootstrap)
-      : layout(2),
-        slots(layout.size_bytes()),
-        staging(layout.size_bytes()),
-        peer(1 - bootstrap.rank()) {
-    const std::string transport = transport_of("verbs", bootstrap.rank());
-    const std::string device =
-        transport.find(':') == std::string::npos ? "" : transport.substr(transport.find(':') + 1);
-    for (const WireKind& kind : wire_kinds()) {
-      if (kind.name != "verbs") continue;
-      wire = kind.make({.bootstrap = &bootstrap,
-                        .reaches = {peer == 0, peer == 1},
-                        .layout = &layout,
-                        .slots = slots.data(),
-                        .staging = staging.data(),
-                        .sink = &heard,
-                        .argument = device});
-    }
-  }
-
-  // Until *count is what it should be, or the wire is broken.
-  void await(const int* count, int wanted) {
-    const auto start = steady_clock::now();
-    while (*count < wanted && heard.text.empty() && seconds_since(start) < kPatienceS)
-      wire->progress();
-  }
-
-  // Until the wire is broken; says something from time to time, as ranks that wait do.
-  std::string listen() {
-    const auto start = steady_clock::now();
-    while (heard.text.empty() && seconds_since(start) < kPatienceS) {
-      wire->progress();
-      wire->credit(peer, 0, 1);
-      usleep(1000);
-    }
-    return heard.text.empty() ? "noticed nothing" : heard.text;
-  }
-
-  // Offers the block to the peer; and reads what the peer offers into it.
-  bool offer() {
-    const auto size = static_cast<std::int64_t>(block.size());
-    return wire->post({.peer = peer, .data = block.data(), .size = size, .exposed_bytes = size});
-  }
-  bool land() {
-    return wire->land(peer, 0, 0, block.data(), static_cast<std::int64_t>(block.size()));
-  }
-
-  NetLayout layout;
-  std::vector<std::byte> block = std::vector<std::byte>(NetLayout::kOfferBytes);
-  std::vector<std::byte> slots;
-  std::vector<std::byte> staging;
-  int peer;
-  Heard heard;
-  std::unique_ptr<Wire> wire;
-};
-
 // A rank that writes on although its peer takes nothing in.
 TEST(NetFailure, AnExhaustedQueueIsAnErrorInWordsAndEndsTheConnectionOnBothSides) {
-  if (!has(wires_here(), "verbs")) GTEST_SKIP() << "no RDMA device on this machine";
+  if (!has_wire("verbs")) GTEST_SKIP() << "no RDMA device on this machine";
   const SharedCount ended;
   const auto outcomes = run_processes(2, [&](Bootstrap& bootstrap) -> std::string {
     BareWire bare(bootstrap);
@@ -364,7 +262,7 @@ TEST(NetFailure, AnExhaustedQueueIsAnErrorInWordsAndEndsTheConnectionOnBothSides
 
 // An offer, garbled where it arrives, before the wire has looked at it.
 TEST(NetFailure, AWrongKeyOfAnOfferedBlockIsAnErrorInWordsOnBothSides) {
-  if (!has(wires_here(), "verbs")) GTEST_SKIP() << "no RDMA device on this machine";
+  if (!has_wire("verbs")) GTEST_SKIP() << "no RDMA device on this machine";
   const auto outcomes = run_processes(2, [](Bootstrap& bootstrap) -> std::string {
     BareWire bare(bootstrap);
     if (bootstrap.rank() == 0) {
@@ -390,7 +288,7 @@ TEST(NetFailure, AWrongKeyOfAnOfferedBlockIsAnErrorInWordsOnBothSides) {
 
 // An adapter asks again when an answer is late; what it then asks for may be over on both sides.
 TEST(NetFailure, ABlockThatIsReadOnceMoreWhenItsSenderIsDoneWithItIsNoFailure) {
-  if (!has(wires_here(), "verbs")) GTEST_SKIP() << "no RDMA device on this machine";
+  if (!has_wire("verbs")) GTEST_SKIP() << "no RDMA device on this machine";
   const SharedCount done;
   const auto outcomes = run_processes(2, [&](Bootstrap& bootstrap) -> std::string {
     BareWire bare(bootstrap);
@@ -417,7 +315,7 @@ TEST(NetFailure, ABlockThatIsReadOnceMoreWhenItsSenderIsDoneWithItIsNoFailure) {
 TEST(NetFailure, ALinkThatGoesDownIsNoticedByBothSides) {
   const char* link = std::getenv("SINEW_NET_LINK");
   if (link == nullptr) GTEST_SKIP() << "SINEW_NET_LINK names no link that may be taken down";
-  if (!has(wires_here(), "verbs")) GTEST_SKIP() << "no RDMA device on this machine";
+  if (!has_wire("verbs")) GTEST_SKIP() << "no RDMA device on this machine";
   const auto outcomes = run_over("verbs", 2, kPatienceS, [&](Communicator& c) -> std::string {
     for (int call = 0; call < 5; ++call) reduce(c, 1000);
     if (c.rank() == 0 && std::system((std::string("ip link set ") + link + " down").c_str()) != 0)

@@ -128,11 +128,14 @@ class TwoHosts : public ::testing::Test {
   std::unique_ptr<Communicator> communicator_;
 };
 
-TEST_F(TwoHosts, RanksOfAHostShareMemoryAndOthersUseUcx) {
+TEST_F(TwoHosts, RanksOfAHostShareMemoryAndOthersUseTheWire) {
+  const char* named = std::getenv("SINEW_NET_WIRE");
+  const std::string wire = named == nullptr ? "ucx" : named;
+  EXPECT_EQ(communicator_->network().rfind(wire + ": ", 0), 0U) << communicator_->network();
   for (int peer = 0; peer < communicator_->world(); ++peer) {
     if (peer == communicator_->rank()) continue;
     const bool near = host_of(peer) == host_of(communicator_->rank());
-    EXPECT_EQ(communicator_->transport_to(peer), near ? "shm" : "ucx") << peer;
+    EXPECT_EQ(communicator_->transport_to(peer), near ? "shm" : wire) << peer;
   }
 }
 

@@ -1,5 +1,6 @@
 #include "tests/net/support/wires.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -22,6 +23,11 @@ std::vector<std::string> wires_here() {
     }
   }
   return names;
+}
+
+bool has_wire(const std::string& name) {
+  const std::vector<std::string> names = wires_here();
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 std::string transport_of(const std::string& wire, int rank) {

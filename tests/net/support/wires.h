@@ -19,6 +19,8 @@ inline constexpr double kPatienceS = 100;
 // Names of the wires that work here; those that do not are printed with the reason.
 [[nodiscard]] std::vector<std::string> wires_here();
 
+[[nodiscard]] bool has_wire(const std::string& name);
+
 // What option `transport` a rank gives for a wire.
 [[nodiscard]] std::string transport_of(const std::string& wire, int rank);
 

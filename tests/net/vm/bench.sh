@@ -31,5 +31,8 @@ perftest() {  # perftest PROGRAM BYTES ITERATIONS COLUMN KEY
   wait "$server"
 }
 perftest ib_write_lat 8 1000 5 latency_us
-perftest ib_write_bw 65536 400 4 MBps
-perftest ib_write_bw 1048576 100 4 MBps
+perftest ib_read_lat 8 1000 5 latency_us
+for program in ib_write_bw ib_read_bw; do
+  perftest $program 65536 400 4 MBps
+  perftest $program 1048576 60 4 MBps
+done

@@ -24,6 +24,7 @@ before=$(sent)
 run "every operation, type and algorithm" 'NetLaws.*'
 (($(sent) - before > 1000000)) || { echo "the link carried too little"; failed=1; }
 run "failures" 'NetFailure.*'
+run "receives of all peers" 'NetReceives.*'
 shape delay 1ms rate 100mbit limit 10000
 run "1 ms, 100 Mbit/s" 'NetLaws.EveryOperation*:NetLaws.Large*'
 shape loss 1%
