@@ -1,7 +1,7 @@
 # Thin: every target is one preset or one script. `make demo` and `make test` do all the set-up.
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup build demo test test-full test-rdma test-ptx gpu-test gpu-bench check sanitize bench format clean
+.PHONY: all setup build demo test test-full test-rdma test-rdma-hosts test-ptx gpu-test gpu-bench check sanitize bench format clean
 
 all: build
 
@@ -35,6 +35,13 @@ test-rdma: setup
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target test_net
 	@tests/net/vm/run.sh build/tests/test_net
+
+# Two virtual machines as two hosts: every collective over verbs between them. Beside test-rdma and not in it: both
+# emulate all that they run, on the same cores.
+test-rdma-hosts: setup
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target test_net_hosts
+	@tests/net/vm/two.sh build/tests/test_net_hosts
 
 # The device tests on kernels from nvcc's PTX, interpreted; prints why it is skipped where there is no nvcc.
 test-ptx: setup

@@ -19,7 +19,7 @@ for folder in drivers/infiniband/core drivers/infiniband/sw drivers/virtio net/9
               fs/overlayfs fs/configfs net/sched net/ipv4 net/ipv6 net/core crypto lib arch; do
   keep+=("./lib/modules/*/kernel/$folder/*")
 done
-keep+=('./lib/modules/*/kernel/drivers/net/veth.ko')
+for driver in veth virtio_net net_failover; do keep+=("./lib/modules/*/kernel/drivers/net/$driver.ko"); done
 dpkg-deb --fsys-tarfile "$package"_*.deb | tar -x -C system --wildcards "${keep[@]}"
 rm -f "$package"_*.deb
 depmod -b system "$release"
