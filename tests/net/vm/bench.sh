@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # bench.sh SINEW: inside the virtual machine. Messages between the two adapters by SINEW's p2p and, in the same run, by
-# perftest. Prints a line of JSON per measurement.
+# perftest: writes, and the reads that large messages go by. Beside them the smallest message through shared memory,
+# which is what an emulated processor takes for p2p itself. Prints a line of JSON per measurement.
 set -uo pipefail
 sinew=$1
 root=$(cd "$(dirname "$0")/../../.." && pwd)
@@ -17,6 +18,9 @@ export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_osc=pt2pt
 timeout 120 "$root/tools/mpirun.sh" -n 2 /tmp/rank "$sinew" p2p --bytes 8,64K,1M --budget-ms 100 --json /tmp/p2p.jsonl \
   > /tmp/p2p.log 2>&1 || { echo "bench: p2p failed ($?)"; tail -n 8 /tmp/p2p.log; exit 1; }
 sed 's/^{/{"what": "sinew p2p", /' /tmp/p2p.jsonl
+timeout 60 "$root/tools/mpirun.sh" -n 2 "$sinew" p2p --transport shm --bytes 8 --budget-ms 50 --json /tmp/shm.jsonl \
+  > /tmp/p2p.log 2>&1 || { echo "bench: p2p in memory failed ($?)"; tail -n 8 /tmp/p2p.log; exit 1; }
+sed 's/^{/{"what": "sinew p2p", /' /tmp/shm.jsonl
 
 perftest() {  # perftest PROGRAM BYTES ITERATIONS COLUMN KEY
   timeout 60 "$1" -d soft_left -x 1 -F -s "$2" -n "$3" > /dev/null 2>&1 &
