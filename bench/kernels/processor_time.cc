@@ -2,9 +2,13 @@
 
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 namespace sinew::bench {
@@ -20,15 +24,26 @@ double seconds_now(int threads) {
 }
 
 void wait_until_idle() {
-  const auto process_seconds = [] {
-    timespec t{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  // Processor time would not do: of a thread that runs elsewhere it grows in ticks of up to 10 ms.
+  // A thread that spins is running or ready to run at each look.
+  const std::string own = std::to_string(gettid());
+  const auto others_rest = [&] {
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      if (task.path().filename() == own) continue;
+      std::ifstream file(task.path() / "stat");
+      std::string line;
+      // The state follows the name, which stands in parentheses and may contain any.
+      if (!std::getline(file, line)) continue;
+      const auto name_end = line.rfind(')');
+      if (name_end != std::string::npos && line.substr(name_end, 3) == ") R") return false;
+    }
+    return true;
   };
-  for (int i = 0; i < 100; ++i) {
-    const double begin = process_seconds();
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    if (process_seconds() - begin < 2e-4) return;
+  constexpr int kLooks = 3;
+  int rested = 0;
+  for (int i = 0; i < 1000 && rested < kLooks; ++i) {
+    rested = others_rest() ? rested + 1 : 0;
+    std::this_thread::sleep_for(std::chrono::microseconds(300));
   }
 }
 
