@@ -21,7 +21,14 @@ Isa detect_isa() {
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
     return Isa::kAvx2;
-  return __builtin_cpu_supports("avx512bf16") ? Isa::kAvx512Bf16 : Isa::kAvx512;
+  // Every processor with the bf16 instructions has the others, but for Cooper Lake, which counts as
+  // AVX-512: Highway's target is made of all of them.
+  const bool has_bf16 =
+      __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi") &&
+      __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vnni") &&
+      __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("avx512vpopcntdq") &&
+      __builtin_cpu_supports("gfni") && __builtin_cpu_supports("vpclmulqdq");
+  return has_bf16 ? Isa::kAvx512Bf16 : Isa::kAvx512;
 #else
   return Isa::kPortable;
 #endif

@@ -6,6 +6,9 @@
 
 #include "kernels/cross_entropy.h"
 
+#ifndef HWY_WANT_AVX3_DL
+#define HWY_WANT_AVX3_DL
+#endif
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cross_entropy_simd.cc"
 #include "kernels/simd_targets.h"
@@ -51,14 +54,15 @@ void max(const CrossEntropyShape& shape, const T* logits, float* row_max) {
 template <typename T>
 HWY_INLINE float row_sum(const T* logits, std::int64_t count, float shift) {
   const auto row_max = hn::Set(FloatTag(), shift);
-  const auto weight = [&](FloatVec v) SINEW_LAMBDA { return exp_or_zero(hn::Sub(v, row_max)); };
+  const auto weight = [&](FloatVec v) SINEW_LAMBDA { return exp_or_zero<T>(hn::Sub(v, row_max)); };
   float sum = 0;
   for (std::int64_t begin = 0; begin < count; begin += kBlock) {
     const T* block = logits + begin;
     const std::int64_t length = count - begin < kBlock ? count - begin : kBlock;
-    sum += sum_over<T>(length, [&](auto io, std::int64_t c) SINEW_LAMBDA {
-      return io.keep(apply(weight, io.load(block + c)));
-    });
+    const auto add = [&](auto io, std::int64_t c, const PackOf<T>& before) SINEW_LAMBDA {
+      return add_packs(before, io.keep(apply(weight, io.load(block + c))));
+    };
+    sum += sum_over<T>(length, add);
   }
   return sum;
 }
@@ -93,7 +97,7 @@ void backward(const CrossEntropyShape& shape, T* logits, const std::int32_t* tar
     const auto scaled = hn::Set(FloatTag(), factor);
     for_each_pack<T>(valid, [&](auto io, std::int64_t c) SINEW_LAMBDA {
       const auto probability = [&](FloatVec v) SINEW_LAMBDA {
-        return hn::Mul(exp_or_zero(hn::Sub(v, shift)), scaled);
+        return hn::Mul(exp_or_zero<T>(hn::Sub(v, shift)), scaled);
       };
       io.store(apply(probability, io.load(logits + c)), logits + c);
     });
@@ -105,8 +109,10 @@ void backward(const CrossEntropyShape& shape, T* logits, const std::int32_t* tar
 
 }  // namespace
 
+#if !SINEW_SIMD_IS_BF16
 constexpr CrossEntropyFunctions<float> kCrossEntropyF32 = {max<float>, sums<float>,
                                                            backward<float>};
+#endif
 constexpr CrossEntropyFunctions<bf16> kCrossEntropyBf16 = {max<bf16>, sums<bf16>, backward<bf16>};
 
 }  // namespace sinew::kernels::HWY_NAMESPACE
@@ -122,7 +128,7 @@ const CrossEntropyFunctions<float>* cross_entropy_simd(Isa isa) {
 }
 template <>
 const CrossEntropyFunctions<bf16>* cross_entropy_simd(Isa isa) {
-  return SINEW_SIMD_VERSION(isa, kCrossEntropyBf16);
+  return SINEW_SIMD_BF16_VERSION(isa, kCrossEntropyBf16);
 }
 
 }  // namespace sinew::kernels

@@ -40,7 +40,8 @@ HWY_INLINE void add_rows(const T* d_y, float* d_bias, std::int64_t channels, std
 template <typename T>
 void bias_backward(const T* d_y, float* d_bias, std::int64_t rows, std::int64_t channels,
                    std::int64_t begin, std::int64_t end) {
-  constexpr int kGroup = 4;
+  // Of bf16 more, since its sums are also taken apart and put together.
+  constexpr int kGroup = kPackVectors<T> == 1 ? 4 : 8;
   std::int64_t r = 0;
   for (; r + kGroup <= rows; r += kGroup) {
     add_rows<kGroup>(d_y + r * channels + begin, d_bias + begin, channels, end - begin);
@@ -49,39 +50,55 @@ void bias_backward(const T* d_y, float* d_bias, std::int64_t rows, std::int64_t 
     add_rows<1>(d_y + r * channels + begin, d_bias + begin, channels, end - begin);
 }
 
-template <class D>
-HWY_INLINE hn::Vec<D> load_floats(D d, const float* from) {
-  return hn::LoadU(d, from);
-}
-template <class D>
-HWY_INLINE hn::Vec<D> load_floats(D d, const bf16* from) {
-  const hn::Rebind<std::uint16_t, D> d16;
-  const hn::RebindToUnsigned<D> d32;
-  const auto bits = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(from));
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, bits)));
-}
+using Double = hn::ScalableTag<double>;
+using DoubleVec = hn::Vec<Double>;
+constexpr std::size_t kDoubles = hn::MaxLanes(Double());
+constexpr std::size_t kSquareVectors = kSquareLanes / kDoubles;
 
 // Squares of f32 are exact in f64, so the fused multiply-add rounds as the plain product and sum
 // do.
+HWY_INLINE void add_squares(FloatVec value, DoubleVec& low, DoubleVec& high) {
+  const Double d;
+  const auto lower = hn::PromoteTo(d, hn::LowerHalf(value));
+  const auto upper = hn::PromoteTo(d, hn::UpperHalf(hn::Half<FloatTag>(), value));
+  low = hn::MulAdd(lower, lower, low);
+  high = hn::MulAdd(upper, upper, high);
+}
+
+// lanes[j] of elementwise.h of elements [0, count), a multiple of kSquareLanes: in the packs' order
+// of lanes, then put in its own.
+template <typename T>
+HWY_INLINE void sum_lanes(const T* data, std::int64_t count, double* lanes) {
+  constexpr auto kPacks = static_cast<int>(kSquareLanes / kPackElements<T>);
+  constexpr auto kVectors = static_cast<int>(kPackVectors<T>);
+  const Double d;
+  DoubleVec sums[kSquareVectors];
+  for (auto& sum : sums) sum = hn::Zero(d);
+  for (std::int64_t i = 0; i < count; i += kSquareLanes) {
+    for_rows<kPacks>([&](auto p) SINEW_LAMBDA {
+      const auto pack = Whole<T>{}.load(data + i + p * kPackElements<T>);
+      for_rows<kVectors>([&](auto v) SINEW_LAMBDA {
+        constexpr int kFirst = (p * kVectors + v) * 2;
+        add_squares(pack.v[v], sums[kFirst], sums[kFirst + 1]);
+      });
+    });
+  }
+  HWY_ALIGN double ordered[kSquareLanes];
+  for (std::size_t j = 0; j < kSquareVectors; ++j) hn::Store(sums[j], d, ordered + j * kDoubles);
+  constexpr auto kOfPack = static_cast<std::size_t>(kPackElements<T>);
+  for (std::size_t lane = 0; lane < kSquareLanes; ++lane) {
+    const std::size_t in_pack = lane % kOfPack;
+    const std::size_t vector = in_pack % kVectors;  // even and odd elements of bf16
+    lanes[lane] =
+        ordered[lane / kOfPack * kOfPack + vector * (kOfPack / kVectors) + in_pack / kVectors];
+  }
+}
+
 template <typename T>
 double sum_of_squares(const T* data, std::int64_t count) {
-  using Double = hn::ScalableTag<double>;
-  const Double d;
-  const hn::Rebind<float, Double> d_float;
-  constexpr std::size_t kLanes = hn::MaxLanes(Double());
-  constexpr std::size_t kVectors = kSquareLanes / kLanes;
-  hn::Vec<Double> sums[kVectors];
-  for (auto& sum : sums) sum = hn::Zero(d);
-  std::int64_t i = 0;
-  for (; i + kSquareLanes <= count; i += kSquareLanes) {
-    for (std::size_t j = 0; j < kVectors; ++j) {
-      const auto value =
-          hn::PromoteTo(d, load_floats(d_float, data + i + static_cast<std::int64_t>(j * kLanes)));
-      sums[j] = hn::MulAdd(value, value, sums[j]);
-    }
-  }
   std::array<double, kSquareLanes> lanes;
-  for (std::size_t j = 0; j < kVectors; ++j) hn::StoreU(sums[j], d, lanes.data() + j * kLanes);
+  std::int64_t i = count / kSquareLanes * kSquareLanes;
+  sum_lanes(data, i, lanes.data());
   for (; i < count; ++i) {
     const auto value = static_cast<double>(widen(data[i]));
     lanes[static_cast<std::size_t>(i % kSquareLanes)] += value * value;

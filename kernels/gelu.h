@@ -1,4 +1,6 @@
 // GELU, tanh form: y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Hendrycks and Gimpel, 2016.
+// Error, float, u = 2^-24: |y - exact| <= 4 u |x|, |d_x - exact| <= 12 u |d_y|; bf16: 1e-5 |x| and
+// 4e-5 |d_y|, plus one rounding to bf16.
 #pragma once
 
 #include <cstdint>

@@ -4,15 +4,31 @@
 // s^2 exp(-z) is s (1 - s) without the cancellation. z is computed from x clamped to |x| <= 9.9,
 // where |z| <= 85: beyond, s is 0 or 1 to within 1e-36, and infinities stay harmless (gelu(-inf) is
 // -1e-36, not NaN). Error, float, u = 2^-24: z has relative error 3u and exp adds 2u, so |y -
-// exact| <= 4 u |x|; |y' - exact| <= 12 u. bf16 adds its one rounding.
+// exact| <= 4 u |x|; |y' - exact| <= 12 u.
+//
+// bf16 on AVX-512: with q(a) = 1 - s(a) and p(a) = y'(-a), a = |x|, as quadratics up to a = 5,
+// where both are below 3e-6 and end,
+//   y = max(x, 0) - a q(a),   y' = p(a) for x < 0, else 1 - p(a).
+// Their third derivatives are at most 0.39 and 1.5, so that q is off by at most 0.9e-5 and p
+// by 3.4e-5 (quadratics.h): |y - exact| <= 1e-5 |x|, |y' - exact| <= 4e-5, and one rounding to
+// bf16.
 #include "kernels/gelu.h"
+
+#include <cmath>
+
 #include "kernels/streaming.h"
 
+#ifndef HWY_WANT_AVX3_DL
+#define HWY_WANT_AVX3_DL
+#endif
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gelu_simd.cc"
 #include "kernels/simd_targets.h"
 
 #if SINEW_SIMD_BODY
+#include <type_traits>
+
+#include "kernels/quadratics_simd_inl.h"
 #include "kernels/simd_inl.h"
 HWY_BEFORE_NAMESPACE();
 namespace sinew::kernels::HWY_NAMESPACE {
@@ -49,10 +65,56 @@ HWY_INLINE FloatVec gelu_slope(FloatVec x) {
   return hn::MulAdd(hn::Mul(hn::Mul(v, z_slope), s), hn::Mul(e, s), s);
 }
 
+#if HWY_TARGET <= HWY_AVX3
+constexpr float kLastSegment = 5.0F;
+
+// 1 - s(a), and y'(-a).
+double upper_tail(double a) { return 1 / (1 + std::exp(kTwoRoot * a * (1 + kCubic * a * a))); }
+double lower_slope(double a) {
+  const double q = upper_tail(a);
+  return q - a * q * (1 - q) * kTwoRoot * (1 + 3 * kCubic * a * a);
+}
+#endif
+
+// y and y' of elements of T on vectors: constants are made once for a call.
+template <typename T>
+struct Activation {
+  HWY_INLINE FloatVec value(FloatVec x) const { return gelu(x); }
+  HWY_INLINE FloatVec slope(FloatVec x) const { return gelu_slope(x); }
+};
+#if HWY_TARGET <= HWY_AVX3
+template <>
+struct Activation<bf16> {
+  const Quadratics& tail = tails();
+  const Quadratics& slopes = lower_slopes();
+
+  static const Quadratics& tails() {
+    static const Quadratics quadratics(kLastSegment, upper_tail);
+    return quadratics;
+  }
+  static const Quadratics& lower_slopes() {
+    static const Quadratics quadratics(kLastSegment, lower_slope);
+    return quadratics;
+  }
+  HWY_INLINE FloatVec value(FloatVec x) const {
+    FloatVec a;
+    const auto q = value_of(tail, x, a);
+    return hn::NegMulAdd(a, q, hn::Max(x, hn::Zero(FloatTag())));
+  }
+  HWY_INLINE FloatVec slope(FloatVec x) const {
+    FloatVec a;
+    const auto p = value_of(slopes, x, a);
+    const auto is_negative = hn::Lt(x, hn::Zero(FloatTag()));
+    return hn::IfThenElse(is_negative, p, hn::Sub(hn::Set(FloatTag(), 1.0F), p));
+  }
+};
+#endif
+
 template <typename T>
 void forward(const T* x, T* y, std::int64_t count) {
+  const Activation<T> f;
   const auto body = [&](auto io, std::int64_t i) SINEW_LAMBDA {
-    io.store(apply([](FloatVec v) SINEW_LAMBDA { return gelu(v); }, io.load(x + i)), y + i);
+    io.store(apply([&](FloatVec v) SINEW_LAMBDA { return f.value(v); }, io.load(x + i)), y + i);
   };
   if (x == y) {
     for_each_pack<T>(count, body);
@@ -62,15 +124,15 @@ void forward(const T* x, T* y, std::int64_t count) {
 }
 
 template <typename T>
-HWY_INLINE PackOf<T> gradient_of(const PackOf<T>& d_y, const PackOf<T>& x) {
-  return apply([](FloatVec d, FloatVec v) SINEW_LAMBDA { return hn::Mul(d, gelu_slope(v)); }, d_y,
-               x);
+HWY_INLINE PackOf<T> gradient_of(const Activation<T>& f, const PackOf<T>& d_y, const PackOf<T>& x) {
+  return apply([&](FloatVec d, FloatVec v) SINEW_LAMBDA { return hn::Mul(d, f.slope(v)); }, d_y, x);
 }
 
 template <typename T>
 void backward(const T* d_y, const T* x, T* d_x, std::int64_t count) {
+  const Activation<T> f;
   const auto body = [&](auto io, std::int64_t i) SINEW_LAMBDA {
-    io.store(gradient_of<T>(io.load(d_y + i), io.load(x + i)), d_x + i);
+    io.store(gradient_of<T>(f, io.load(d_y + i), io.load(x + i)), d_x + i);
   };
   if (d_x == d_y || d_x == x) {
     for_each_pack<T>(count, body);
@@ -81,24 +143,25 @@ void backward(const T* d_y, const T* x, T* d_x, std::int64_t count) {
 
 template <typename T>
 void bias_forward(T* x, const T* bias, T* y, std::int64_t rows, std::int64_t channels) {
+  const Activation<T> f;
   for (std::int64_t r = 0; r < rows; ++r, x += channels, y += channels) {
     for_each_pack<T>(channels, [&](auto io, std::int64_t c) SINEW_LAMBDA {
       // Backward will read the sum as it is stored, so the activation is that of the rounded value.
       io.store(add_packs(io.load(x + c), io.load(bias + c)), x + c);
-      io.store(apply([](FloatVec v) SINEW_LAMBDA { return gelu(v); }, io.load(x + c)), y + c);
+      io.store(apply([&](FloatVec v) SINEW_LAMBDA { return f.value(v); }, io.load(x + c)), y + c);
     });
   }
 }
 
 // The next `rows` rows of it: their bias gradients are read and written once.
 template <int rows, typename T>
-HWY_INLINE void bias_backward_rows(const T* d_y, const T* x, T* d_x, float* d_bias,
-                                   std::int64_t channels, std::int64_t count) {
+HWY_INLINE void bias_backward_rows(const Activation<T>& f, const T* d_y, const T* x, T* d_x,
+                                   float* d_bias, std::int64_t channels, std::int64_t count) {
   for_each_pack<T>(count, [&](auto io, std::int64_t c) SINEW_LAMBDA {
     auto sum = io.load(d_bias + c);
     for (int r = 0; r < rows; ++r) {
       const std::int64_t at = r * channels + c;
-      const auto gradient = gradient_of<T>(io.load(d_y + at), io.load(x + at));
+      const auto gradient = gradient_of<T>(f, io.load(d_y + at), io.load(x + at));
       sum = add_packs(sum, gradient);
       io.store(gradient, d_x + at);
     }
@@ -110,10 +173,11 @@ template <typename T>
 void bias_backward(const T* d_y, const T* x, T* d_x, float* d_bias, std::int64_t rows,
                    std::int64_t channels, std::int64_t begin, std::int64_t end) {
   constexpr int kGroup = 2;
+  const Activation<T> f;
   std::int64_t r = 0;
   const auto run = [&](auto group) SINEW_LAMBDA {
     const std::int64_t offset = r * channels + begin;
-    bias_backward_rows<group()>(d_y + offset, x + offset, d_x + offset, d_bias + begin, channels,
+    bias_backward_rows<group()>(f, d_y + offset, x + offset, d_x + offset, d_bias + begin, channels,
                                 end - begin);
     r += group();
   };
@@ -123,8 +187,10 @@ void bias_backward(const T* d_y, const T* x, T* d_x, float* d_bias, std::int64_t
 
 }  // namespace
 
+#if !SINEW_SIMD_IS_BF16
 constexpr GeluFunctions<float> kGeluF32 = {forward<float>, backward<float>, bias_forward<float>,
                                            bias_backward<float>};
+#endif
 constexpr GeluFunctions<bf16> kGeluBf16 = {forward<bf16>, backward<bf16>, bias_forward<bf16>,
                                            bias_backward<bf16>};
 
@@ -141,7 +207,7 @@ const GeluFunctions<float>* gelu_simd(Isa isa) {
 }
 template <>
 const GeluFunctions<bf16>* gelu_simd(Isa isa) {
-  return SINEW_SIMD_VERSION(isa, kGeluBf16);
+  return SINEW_SIMD_BF16_VERSION(isa, kGeluBf16);
 }
 
 }  // namespace sinew::kernels

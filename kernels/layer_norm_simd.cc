@@ -1,6 +1,9 @@
 // The vector layer norm; the passes over rows are in norm_simd_inl.h.
 #include "kernels/layer_norm.h"
 
+#ifndef HWY_WANT_AVX3_DL
+#define HWY_WANT_AVX3_DL
+#endif
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/layer_norm_simd.cc"
 #include "kernels/simd_targets.h"
@@ -61,7 +64,9 @@ constexpr LayerNormFunctions<T> kTable = {forward<T>, residual_forward<T>, backw
 
 }  // namespace
 
+#if !SINEW_SIMD_IS_BF16
 constexpr LayerNormFunctions<float> kLayerNormF32 = kTable<float>;
+#endif
 constexpr LayerNormFunctions<bf16> kLayerNormBf16 = kTable<bf16>;
 
 }  // namespace sinew::kernels::HWY_NAMESPACE
@@ -77,7 +82,7 @@ const LayerNormFunctions<float>* layer_norm_simd(Isa isa) {
 }
 template <>
 const LayerNormFunctions<bf16>* layer_norm_simd(Isa isa) {
-  return SINEW_SIMD_VERSION(isa, kLayerNormBf16);
+  return SINEW_SIMD_BF16_VERSION(isa, kLayerNormBf16);
 }
 
 }  // namespace sinew::kernels

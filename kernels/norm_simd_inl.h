@@ -60,17 +60,20 @@ struct Forward {
 // of squares for RMS norm. Row by row and in order, as the hardware expects of a reader of memory.
 template <Norm kind, typename T>
 HWY_INLINE float first_pass(const Forward<T>& a, std::int64_t row) {
-  return sum_over<T>(a.channels, [&](auto io, std::int64_t c) SINEW_LAMBDA {
+  return sum_over<T>(a.channels, [&](auto io, std::int64_t c, const PackOf<T>& sum) SINEW_LAMBDA {
     const std::int64_t at = row * a.channels + c;
     auto x = io.load(a.x + at);
     if (a.residual != nullptr) {
       io.store(add_packs(io.load(a.residual + at), x), a.residual + at);
       x = io.load(a.residual + at);  // as it was rounded to T
     }
+    // Past the end x is 0.
     if constexpr (kind == Norm::kLayer) {
-      return x;
+      return add_packs(sum, x);
     } else {
-      return apply([](FloatVec v) SINEW_LAMBDA { return hn::Mul(v, v); }, x);
+      const auto add_square = [](FloatVec v, FloatVec to)
+                                  SINEW_LAMBDA { return hn::MulAdd(v, v, to); };
+      return apply(add_square, x, sum);
     }
   });
 }

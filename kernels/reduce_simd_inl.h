@@ -140,7 +140,7 @@ struct Lanes<bf16, Tag> {
 
  private:
   static HWY_INLINE hn::Vec<D32> with_half_added(hn::Vec<D32> bits) {
-#if HWY_TARGET == HWY_AVX3
+#if HWY_TARGET <= HWY_AVX3
     // With mask registers the choice of 0x7fff or 0x8000 is one instruction less.
     const auto is_odd = hn::TestBit(bits, hn::Set(D32(), 0x10000));
     const auto half = hn::IfThenElse(is_odd, hn::Set(D32(), 0x8000), hn::Set(D32(), 0x7fff));

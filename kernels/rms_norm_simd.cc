@@ -1,6 +1,9 @@
 // The vector RMS norm; the passes over rows are in norm_simd_inl.h.
 #include "kernels/rms_norm.h"
 
+#ifndef HWY_WANT_AVX3_DL
+#define HWY_WANT_AVX3_DL
+#endif
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/rms_norm_simd.cc"
 #include "kernels/simd_targets.h"
@@ -59,7 +62,9 @@ constexpr RmsNormFunctions<T> kTable = {forward<T>, residual_forward<T>, backwar
 
 }  // namespace
 
+#if !SINEW_SIMD_IS_BF16
 constexpr RmsNormFunctions<float> kRmsNormF32 = kTable<float>;
+#endif
 constexpr RmsNormFunctions<bf16> kRmsNormBf16 = kTable<bf16>;
 
 }  // namespace sinew::kernels::HWY_NAMESPACE
@@ -75,7 +80,7 @@ const RmsNormFunctions<float>* rms_norm_simd(Isa isa) {
 }
 template <>
 const RmsNormFunctions<bf16>* rms_norm_simd(Isa isa) {
-  return SINEW_SIMD_VERSION(isa, kRmsNormBf16);
+  return SINEW_SIMD_BF16_VERSION(isa, kRmsNormBf16);
 }
 
 }  // namespace sinew::kernels

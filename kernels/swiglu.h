@@ -3,8 +3,8 @@
 // gate, up, d_gate, d_up: [rows, channels] views of one row stride in elements (so that both may be
 // halves of one matrix [rows, 2 channels] that one GEMM writes); y, d_y: [rows, channels]
 // row-major. T is float, double or bf16, arithmetic is Wide<T>. Error, float, u = 2^-24: |y -
-// exact| <= 5 u |gate up|; d_up the same with d_y for up; d_gate 10 u |d_y up|; plus one rounding
-// to bf16 for bf16.
+// exact| <= 5 u |gate up|; d_up the same with d_y for up; d_gate 10 u |d_y up|. bf16: 5e-5 in place
+// of 5 u and 10 u, plus one rounding to bf16.
 #pragma once
 
 #include <cstdint>
