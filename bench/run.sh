@@ -124,8 +124,9 @@ part_gemm_f32() { google gemm_f32 build/bench/bench_kernels '--benchmark_filter=
 part_gemm_bf16() { google gemm_bf16 build/bench/bench_kernels '--benchmark_filter=^gemm/bf16/threads1'; }
 part_gemm_2() { google gemm_2 build/bench/bench_kernels '--benchmark_filter=^(gemm/.*/threads2|gemm_batch)'; }
 part_ladder() { google ladder build/bench/bench_kernels '--benchmark_filter=^ladder'; }
-# Whole training steps, beside PyTorch's.
-part_step() { record step build/bench/bench_step; }
+# Whole training steps, beside PyTorch's and that of one more program (bench/step/peer.h), where BENCH_STEP_ALSO names
+# it: BENCH_STEP_ALSO="llm.c=PROGRAM" with PROGRAM on the path.
+part_step() { record step build/bench/bench_step ${BENCH_STEP_ALSO:+--also "$BENCH_STEP_ALSO"}; }
 part_layers() { google layers build/bench/bench_layers; }
 part_training() {
   rm -rf runs/bench_training

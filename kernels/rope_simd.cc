@@ -15,34 +15,52 @@ HWY_BEFORE_NAMESPACE();
 namespace sinew::kernels::HWY_NAMESPACE {
 namespace {
 
-// The heads of one token. cosine and sine are loaded, and for bf16 taken apart, once for all heads.
-template <Turn direction, typename T>
-HWY_INLINE void turn_token(const RopeShape& shape, T* token, const float* cosine,
-                           const float* sine) {
+// Packs [i, i + packs) of the halves of every head of a token. cosine and sine are loaded, and for
+// bf16 taken apart, once for all heads.
+template <Turn direction, int packs, typename T, class Io>
+HWY_INLINE void turn_packs(Io io, const RopeShape& shape, T* token, const float* cosine,
+                           const float* sine, std::int64_t i) {
   const auto minus = [](FloatVec a, FloatVec c, FloatVec b, FloatVec s)
                          SINEW_LAMBDA { return hn::NegMulAdd(b, s, hn::Mul(a, c)); };
   const auto plus = [](FloatVec a, FloatVec c, FloatVec b, FloatVec s)
                         SINEW_LAMBDA { return hn::MulAdd(b, s, hn::Mul(a, c)); };
-  const std::int64_t half = shape.head_dim / 2;
-  for_each_pack<T>(half, [&](auto io, std::int64_t i) SINEW_LAMBDA {
-    const auto c = io.load(cosine + i);
-    const auto s = io.load(sine + i);
-    T* first = token + i;
-    T* second = first + half;
-    for (std::int64_t h = 0; h < shape.heads; ++h) {
+  PackOf<T> c[packs], s[packs];
+  for_rows<packs>([&](auto p) SINEW_LAMBDA {
+    c[p] = io.load(cosine + i + p * kPackElements<T>);
+    s[p] = io.load(sine + i + p * kPackElements<T>);
+  });
+  T* head = token + i;
+  for (std::int64_t h = 0; h < shape.heads; ++h, head += shape.head_dim) {
+    for_rows<packs>([&](auto p) SINEW_LAMBDA {
+      T* first = head + p * kPackElements<T>;
+      T* second = first + shape.head_dim / 2;
       const auto a = io.load(first);
       const auto b = io.load(second);
       if constexpr (direction == Turn::kForward) {
-        io.store(apply(minus, a, c, b, s), first);
-        io.store(apply(plus, b, c, a, s), second);
+        io.store(apply(minus, a, c[p], b, s[p]), first);
+        io.store(apply(plus, b, c[p], a, s[p]), second);
       } else {
-        io.store(apply(plus, a, c, b, s), first);
-        io.store(apply(minus, b, c, a, s), second);
+        io.store(apply(plus, a, c[p], b, s[p]), first);
+        io.store(apply(minus, b, c[p], a, s[p]), second);
       }
-      first += shape.head_dim;
-      second += shape.head_dim;
-    }
-  });
+    });
+  }
+}
+
+// Two packs at a time where they are there, so that the usual heads pass by in the order of memory.
+template <Turn direction, typename T>
+HWY_INLINE void turn_token(const RopeShape& shape, T* token, const float* cosine,
+                           const float* sine) {
+  constexpr std::int64_t kStep = kPackElements<T>;
+  const std::int64_t half = shape.head_dim / 2;
+  const Whole<T> io;
+  std::int64_t i = 0;
+  for (; i + 2 * kStep <= half; i += 2 * kStep)
+    turn_packs<direction, 2>(io, shape, token, cosine, sine, i);
+  for (; i + kStep <= half; i += kStep) turn_packs<direction, 1>(io, shape, token, cosine, sine, i);
+  if (i == half) return;
+  turn_packs<direction, 1>(First<T>{static_cast<std::size_t>(half - i)}, shape, token, cosine, sine,
+                           i);
 }
 
 template <typename T>

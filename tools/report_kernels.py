@@ -55,29 +55,36 @@ def attention(rows, dtype, head):
     return f"{max(values):.2f}" if values else NOT_RECORDED
 
 
-def fractions(rows):
-    """{operation: {(dtype, is the larger size): fraction}} of the memory-bound kernels' fastest versions."""
+def fractions(rows, counter="of_bound"):
+    """{operation: {(dtype, is the largest size): fraction}} of the memory-bound kernels' fastest versions; of the other
+    sizes the one next to it."""
     found = {}
     for name, row in rows.items():
         match = re.fullmatch(r"(\w+)/(f32|f16|bf16|e4m3|e5m2)/(\d+)/\w+", name)
-        if match and "of_bound" in row:
+        if match and counter in row:
             sizes = found.setdefault(match.group(1), {}).setdefault(match.group(2), {})
             size = int(match.group(3))
-            sizes[size] = max(sizes.get(size, 0), row["of_bound"])
+            sizes[size] = max(sizes.get(size, 0), row[counter])
     return {operation: {(dtype, size == max(sizes)): value for dtype, sizes in types.items()
-                        for size, value in sizes.items()} for operation, types in found.items()}
+                        for size, value in sorted(sizes.items())} for operation, types in found.items()}
 
 
 def memory_bound(rows, dtype):
     values = {operation: of[(dtype, True)] for operation, of in fractions(rows).items() if (dtype, True) in of}
     if not values:
         return NOT_RECORDED
-    return f"{sum(value >= 0.85 for value in values.values())} of {len(values)} reach it"
+    arithmetic = fractions(rows, "of_arithmetic")
+    computing = [operation for operation, value in values.items()
+                 if value < 0.85 <= arithmetic.get(operation, {}).get((dtype, True), 0)]
+    text = f"{sum(value >= 0.85 for value in values.values())} of {len(values)} reach it"
+    return text + (f", {len(computing)} more compute at their pace in the first level" if computing else "")
 
 
-def steps(dtype, key):
-    found = [f"{row['model']} {row[key]:.2f}" for row in step_rows() if row["dtype"] == dtype and key in row]
-    return ", ".join(found) if found else NOT_RECORDED
+def steps(dtype, key, peer=None):
+    """The figure of each model, beside `peer` where one is given."""
+    found = {row["model"]: f"{row['model']} {row[key]:.2f}" for row in step_rows()
+             if row["dtype"] == dtype and key in row and peer in (None, row.get("peer"))}
+    return ", ".join(found.values()) if found else NOT_RECORDED
 
 
 def kernel_goals():
@@ -97,15 +104,23 @@ def kernel_goals():
     both("memory-bound kernels from memory, over the time of their bytes", "0.85",
          lambda dtype: memory_bound(rows, dtype))
     both("training step over that peak", "f32 0.75, bf16 0.60", lambda dtype: steps(dtype, "of_peak"))
-    both("PyTorch's step over ours, in time", "f32 1.2, bf16 1.4", lambda dtype: steps(dtype, "peer_to_ours"))
+    both("PyTorch's step over ours, in time", "f32 1.2, bf16 1.4", lambda dtype: steps(dtype, "peer_to_ours", "torch"))
+    if any(row.get("peer") == "llm.c" for row in step_rows()):
+        both("llm.c's step over ours, in time", "f32 2", lambda dtype: steps(dtype, "peer_to_ours", "llm.c"))
     return f"One thread unless said; recorded: {'; '.join(sources)}.\n\n" + "\n".join(lines)
 
 
 def kernel_fractions():
     columns = [("f32", True), ("bf16", True), ("f32", False), ("bf16", False)]
     lines = ["| kernel | f32, memory | bf16, memory | f32, cache | bf16, cache |", "|---|---:|---:|---:|---:|"]
-    for operation, of in sorted(fractions(google_rows()[0]).items()):
+    rows = google_rows()[0]
+    arithmetic = fractions(rows, "of_arithmetic")
+    for operation, of in sorted(fractions(rows).items()):
         cells = [f"{of[column]:.2f}" if column in of else "" for column in columns]
+        for i, column in enumerate(columns):
+            pace = arithmetic.get(operation, {}).get(column)
+            if column[1] and pace is not None and column in of and of[column] < 0.85:
+                cells[i] += f" ({pace:.2f})"
         if any(cells):
             lines.append(f"| {operation} | {' | '.join(cells)} |")
     return "\n".join(lines)

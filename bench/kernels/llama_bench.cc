@@ -1,5 +1,6 @@
 // The memory-bound kernels of a Llama layer: RMSNorm, SwiGLU, rotary embedding; 2048 channels, 8192
-// in the feed-forward layer, 32 heads of 64; few tokens (in the cache) and many (from memory).
+// in the feed-forward layer, 32 heads of 64; one token (in the first level cache), a few (in the
+// others) and many (from memory).
 #include <fmt/format.h>
 
 #include <numeric>
@@ -50,7 +51,8 @@ void register_norm(std::string_view type, std::int64_t rows) {
 
 template <typename T>
 void register_swiglu(std::string_view type, std::int64_t rows) {
-  const std::int64_t channels = 8192;
+  // One row: as many channels as the first level cache holds.
+  const std::int64_t channels = rows == 1 ? 2048 : 8192;
   const auto at = [&](const char* what) { return fmt::format("{}/{}/{}", what, type, rows); };
   add_versions<SwigluFunctions<T>>(at("swiglu_forward"), [=](auto& state, const auto& f) {
     const Matrices<T> m(3, rows, channels);
@@ -85,13 +87,13 @@ void register_rope(std::string_view type, std::int64_t time) {
 }
 
 const bool kRegistered = [] {
-  for (const std::int64_t rows : {64, 4096}) {
+  for (const std::int64_t rows : {1, 64, 4096}) {
     register_norm<float>("f32", rows);
     register_norm<bf16>("bf16", rows);
     register_rope<float>("f32", rows);
     register_rope<bf16>("bf16", rows);
   }
-  for (const std::int64_t rows : {16, 1024}) {
+  for (const std::int64_t rows : {1, 16, 1024}) {
     register_swiglu<float>("f32", rows);
     register_swiglu<bf16>("bf16", rows);
   }

@@ -4,10 +4,45 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <sstream>
+#include <string>
 
 #include "bench/kernels/roofline.h"
+#include "kernels/cpu.h"
 
 namespace sinew::bench {
+namespace {
+
+// What the current row is called without its size, and what a byte costs each kernel whose arrays
+// lie in the first level cache. One thread runs the rows.
+struct Rows {
+  std::string kernel;
+  std::map<std::string, double> first_level_seconds_per_byte;
+};
+Rows& rows() {
+  static Rows state;
+  return state;
+}
+
+// 8192, 64M
+bool is_size(const std::string& word) {
+  const auto digits_end = word.find_first_not_of("0123456789");
+  if (digits_end == 0 || word.empty()) return false;
+  return digits_end == std::string::npos ||
+         (digits_end + 1 == word.size() &&
+          std::string("KMG").find(word.back()) != std::string::npos);
+}
+
+}  // namespace
+
+void begin_row(const std::string& name) {
+  std::istringstream words(name);
+  std::string kernel;
+  for (std::string word; std::getline(words, word, '/');)
+    if (!is_size(word)) kernel += word + '/';
+  rows().kernel = kernel;
+}
 
 Arrays::Arrays(int count, std::int64_t size_bytes)
     : stride_bytes_((size_bytes + 4095) / 4096 * 4096 + 17 * 64) {
@@ -35,6 +70,11 @@ void report(benchmark::State& state, const Traffic& traffic, double seconds_per_
   state.counters["GB/s"] = moved / seconds_per_call * 1e-9;
   state.counters["of_copy"] = copy_seconds / seconds_per_call;
   state.counters["of_bound"] = std::max(copy_seconds, read_seconds) / seconds_per_call;
+  auto& first_level = rows().first_level_seconds_per_byte;
+  if (traffic.footprint_bytes <= kernels::cpu().l1_bytes)
+    first_level[rows().kernel] = seconds_per_call / moved;
+  if (const auto row = first_level.find(rows().kernel); row != first_level.end())
+    state.counters["of_arithmetic"] = row->second * moved / seconds_per_call;
 }
 
 }  // namespace sinew::bench

@@ -54,8 +54,15 @@ struct Traffic {
 };
 
 // Counters: GB/s of read plus written bytes; of_copy, its fraction of a copy's at this footprint;
-// of_bound, the fraction of the shortest time that either the copy's or the reading rate allows.
+// of_bound, the fraction of the shortest time that either the copy's or the reading rate allows;
+// of_arithmetic, the fraction of the time that the same kernel takes a byte where its arrays lie in
+// the first level cache, if such a row has run before: near 1 the kernel computes as fast as it can
+// and memory is not its bound.
 void report(benchmark::State& state, const Traffic& traffic, double seconds_per_call);
+
+// To be called with the name of a row before it runs. Rows that differ in one component, a size,
+// are the same kernel.
+void begin_row(const std::string& name);
 
 // Calls per timed block, so that the clock's own cost does not show.
 [[nodiscard]] int calls_per_block(const Traffic& traffic);
@@ -79,11 +86,17 @@ void measure(benchmark::State& state, const Traffic& traffic, const Body& body) 
   report(state, traffic, best);
 }
 
-// Registers a benchmark of a fixed number of blocks.
+// Registers a benchmark of a fixed number of blocks, fewer for the slower versions.
 template <typename Run>
 void add_benchmark(const std::string& name, Run run) {
-  constexpr int kBlocks = 21;
-  benchmark::RegisterBenchmark(name.c_str(), run)->Iterations(kBlocks)->UseManualTime();
+  const int blocks = name.starts_with("ladder/") ? 5 : 21;
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [name, run](benchmark::State& state) {
+                                 begin_row(name);
+                                 run(state);
+                               })
+      ->Iterations(blocks)
+      ->UseManualTime();
 }
 
 // The name of a version's row: the slower versions stand together, under ladder/.

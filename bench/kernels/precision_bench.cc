@@ -121,11 +121,12 @@ void register_adamw(std::int64_t count) {
 }
 
 const bool kRegistered = [] {
-  for (const std::int64_t count : {std::int64_t{1} << 16, std::int64_t{1} << 24}) {
+  for (const int power : {10, 16, 24}) {
+    const std::int64_t count = std::int64_t{1} << power;
     register_conversions(count);
     register_adamw(count);
   }
-  for (const std::int64_t rows : {64, 8192}) {
+  for (const std::int64_t rows : {4, 64, 8192}) {
     register_dropout<float>("f32", rows);
     register_dropout<bf16>("bf16", rows);
   }

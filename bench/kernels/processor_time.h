@@ -8,9 +8,9 @@
 namespace sinew::bench {
 
 [[nodiscard]] double seconds_now(int threads);
-// Returns when no thread of this process computes any more, after some 0.3 s at the latest. Libraries
-// keep their threads spinning for a while after a call, on the cores that the next one's threads
-// need.
+// Returns when no thread of this process computes any more, after some 0.3 s at the latest.
+// Libraries keep their threads spinning for a while after a call, on the cores that the next one's
+// threads need.
 void wait_until_idle();
 // The first `count` cores that this thread may use; fewer where there are fewer.
 [[nodiscard]] std::vector<int> first_cores(int count);

@@ -51,7 +51,7 @@ void bench_copy(benchmark::State& state, const ReduceFunctions& f, std::int64_t 
 void register_version(const KernelVersion<ReduceFunctions>& version, bool is_best) {
   const ReduceFunctions& f = *version.functions;
   const char* prefix = is_best ? "" : "ladder/";
-  const auto sizes = parse_byte_range(is_best ? "8,64,512,4K,32K,256K,2M,16M,64M" : "256K,64M");
+  const auto sizes = parse_byte_range(is_best ? "8,64,512,4K,32K,256K,2M,16M,64M" : "256K,16M");
   for (const std::int64_t size : sizes) {
     const std::string bytes = format_bytes(size);
     for (const DTypeInfo& type : kDTypes) {

@@ -1,6 +1,6 @@
-// The memory-bound kernels of a training step, at the sizes of one layer of GPT-2 124M: 1024 tokens
-// (in and out of the cache) and 8192 tokens (from memory), 768 channels, 3072 in the feed-forward
-// layer.
+// The memory-bound kernels of a training step, at the widths of one layer of GPT-2 124M, 768
+// channels and 3072 in the feed-forward layer: a few tokens (in the first level cache), 256 (in the
+// others) and 8192 (from memory), or as many elements.
 #include <fmt/format.h>
 
 #include <vector>
@@ -21,7 +21,8 @@ using namespace kernels;  // every kernel under test; NOLINT(google-build-using-
 
 template <typename T>
 void register_rows(std::string_view type, std::int64_t rows) {
-  const std::int64_t channels = 768;
+  // Four rows: as many channels as the first level cache holds.
+  const std::int64_t channels = rows == 4 ? 512 : 768;
   const auto at = [&](const char* what) { return fmt::format("{}/{}/{}", what, type, rows); };
   add_versions<LayerNormFunctions<T>>(at("layer_norm_forward"), [=](auto& state, const auto& f) {
     const Matrices<T> m(2, rows, channels);
@@ -127,8 +128,9 @@ void register_feed_forward(std::string_view type, std::int64_t rows) {
 
 template <typename T>
 void register_cross_entropy(std::string_view type, std::int64_t rows) {
-  const std::int64_t columns = 50304;
-  const CrossEntropyShape shape{rows, columns, 0, 50257};
+  // One row: a slice of the vocabulary that the first level cache holds.
+  const std::int64_t columns = rows == 1 ? 6144 : 50304;
+  const CrossEntropyShape shape{rows, columns, 0, columns - 47};
   const auto at = [&](const char* what) { return fmt::format("{}/{}/{}", what, type, rows); };
   struct Stats {
     explicit Stats(std::int64_t n)
@@ -173,20 +175,19 @@ void register_adamw(std::int64_t count) {
 }
 
 const bool kRegistered = [] {
-  for (const std::int64_t rows : {256, 8192}) {
+  for (const std::int64_t rows : {4, 256, 8192}) {
     register_rows<float>("f32", rows);
     register_rows<bf16>("bf16", rows);
   }
-  for (const std::int64_t rows : {128, 4096}) {
+  for (const std::int64_t rows : {1, 128, 4096}) {
     register_feed_forward<float>("f32", rows);
     register_feed_forward<bf16>("bf16", rows);
   }
-  for (const std::int64_t rows : {8, 256}) {
+  for (const std::int64_t rows : {1, 8, 256}) {
     register_cross_entropy<float>("f32", rows);
     register_cross_entropy<bf16>("bf16", rows);
   }
-  for (const std::int64_t count : {std::int64_t{1} << 16, std::int64_t{1} << 24})
-    register_adamw(count);
+  for (const int power : {10, 16, 24}) register_adamw(std::int64_t{1} << power);
   return true;
 }();
 

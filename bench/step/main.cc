@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/kernels/processor_time.h"
@@ -37,6 +38,7 @@ struct Options {
   std::string model;
   std::string dtype;
   std::string peer;
+  std::string also;
   std::int64_t steps = 3;
   bool alone = false;
 };
@@ -78,19 +80,23 @@ struct OwnTrainer {
   std::vector<std::int32_t> tokens;
 };
 
+using Peers = std::vector<std::unique_ptr<Peer>>;
+
+// Seconds of each step, ours and those of every peer.
 struct Turns {
   std::vector<double> ours;
-  std::vector<double> peers;
+  std::vector<std::vector<double>> peers;
 };
 
-Turns take_turns(OwnTrainer& own, Peer* peer, std::int64_t steps) {
+Turns take_turns(OwnTrainer& own, const Peers& peers, std::int64_t steps) {
   Turns turns;
+  turns.peers.resize(peers.size());
   // The first step touches memory for the first time.
   (void)own.step();
-  if (peer != nullptr) (void)peer->step();
+  for (const auto& peer : peers) (void)peer->step();
   for (std::int64_t i = 0; i < steps; ++i) {
     turns.ours.push_back(own.step());
-    if (peer != nullptr) turns.peers.push_back(peer->step());
+    for (std::size_t p = 0; p < peers.size(); ++p) turns.peers[p].push_back(peers[p]->step());
   }
   return turns;
 }
@@ -111,11 +117,20 @@ class Report {
                 {"its time / ours", 15}}) {
     fmt::print("{}\n", table_.header());
   }
+  // A row for each program beside ours, or one without.
+  void add(const StepCase& s, const Turns& turns, const Peers& peers) {
+    if (peers.empty()) add_row(s, turns.ours, "", {});
+    for (std::size_t p = 0; p < peers.size(); ++p)
+      add_row(s, turns.ours, peers[p]->name(), turns.peers[p]);
+  }
+
+ private:
   // peer is empty when nothing was measured beside.
-  void add(const StepCase& s, const Turns& turns, const std::string& peer) {
+  void add_row(const StepCase& s, const std::vector<double>& ours, const std::string& peer,
+               const std::vector<double>& peer_seconds) {
     const auto& convention = sched::find_flops_convention("shapes");
     const auto shape = model::shape_of(model::load_config(s.model));
-    const double seconds = median(turns.ours);
+    const double seconds = median(ours);
     const double rate =
         convention.per_token(shape, s.time) * static_cast<double>(s.batch * s.time) / seconds;
     const double peak = s.dtype == "bf16" ? gemm_peak<bf16>() : gemm_peak<float>();
@@ -124,7 +139,7 @@ class Report {
         .add("batch", s.batch)
         .add("time", s.time)
         .add("dtype", s.dtype)
-        .add("steps", static_cast<std::int64_t>(turns.ours.size()))
+        .add("steps", static_cast<std::int64_t>(ours.size()))
         .add("step_ms", seconds * 1e3)
         .add("flops_convention", convention.name)
         .add("gflops", rate * 1e-9)
@@ -139,11 +154,13 @@ class Report {
                                       fmt::format("{:.3f}", rate / peak)};
     if (!peer.empty()) {
       std::vector<double> ratios;
-      for (std::size_t i = 0; i < turns.peers.size(); ++i)
-        ratios.push_back(turns.peers[i] / turns.ours[i]);
+      for (std::size_t i = 0; i < peer_seconds.size(); ++i)
+        ratios.push_back(peer_seconds[i] / ours[i]);
       const double ratio = median(ratios);
-      record.add("peer", peer).add("peer_ms", median(turns.peers) * 1e3).add("peer_to_ours", ratio);
-      cells.insert(cells.end(), {peer, tools::three_digits(median(turns.peers) * 1e3),
+      record.add("peer", peer)
+          .add("peer_ms", median(peer_seconds) * 1e3)
+          .add("peer_to_ours", ratio);
+      cells.insert(cells.end(), {peer, tools::three_digits(median(peer_seconds) * 1e3),
                                  fmt::format("{:.2f}", ratio)});
     }
     fmt::print("{}\n", table_.row(cells));
@@ -151,7 +168,6 @@ class Report {
     json_.write(record);
   }
 
- private:
   tools::JsonLines json_;
   tools::Table table_;
 };
@@ -175,11 +191,14 @@ std::optional<model::TrainPlan> plan_of(const StepCase& s) {
 void run_case(const StepCase& s, const Options& options, Report& report) {
   const auto plan = plan_of(s);
   if (!plan) return;
-  std::unique_ptr<Peer> peer;
-  if (!options.alone) peer = start_peer(options.peer, s);
+  Peers peers;
+  for (const std::string& text : {options.peer, options.also}) {
+    if (options.alone || text.empty()) continue;
+    if (auto peer = start_peer(text, s)) peers.push_back(std::move(peer));
+  }
   comm::Communicator::run_threads(1, {.transport = "local"}, [&](comm::Communicator& world) {
     OwnTrainer own(*plan, world);
-    report.add(s, take_turns(own, peer.get(), options.steps), peer ? peer->name() : "");
+    report.add(s, take_turns(own, peers, options.steps), peers);
   });
 }
 
@@ -192,6 +211,7 @@ int run(int argc, char** argv) {
   args.choice("--dtype", options.dtype, {"", "f32", "bf16"}, "only rows of this type");
   args.option("--steps", options.steps, "timed steps of each program", {1, 1000});
   args.option("--peer", options.peer, "NAME=COMMAND of the program beside (bench/step/peer.h)");
+  args.option("--also", options.also, "one more such program, none when empty");
   args.flag("--alone", options.alone, "no program beside");
   if (!args.parse(std::vector<std::string>(argv + 1, argv + argc))) {
     fmt::print("{}", args.help());
