@@ -10,6 +10,7 @@
 #include "model/linear.h"
 #include "model/norm.h"
 #include "model/parallel.h"
+#include "model/units.h"
 #include "sched/plan/run_shape.h"
 
 namespace sinew::model {
@@ -29,6 +30,13 @@ LinearShape up_product(const BlockShape& s) {
 LinearShape down_product(const BlockShape& s) { return {s.rows(), s.hidden, s.channels, s.llama}; }
 
 kernels::NormShape norm_shape(const BlockShape& s) { return {s.own_rows(), s.channels}; }
+
+// What moves for other layers moves only while this rank looks at it: often, so that a message of
+// several parts arrives within a layer.
+template <typename T>
+void progress(const BlockContext<T>& context) {
+  if (context.units != nullptr) context.units->progress();
+}
 
 // All rows, of which each tensor rank has its own: `own` itself where it has all.
 template <typename T>
@@ -96,6 +104,7 @@ void row_parallel(const BlockShape& s, const LinearShape& product, const T* x, c
   sum_of_products<T>(s, y, scratch, context, [&](std::int64_t first, std::int64_t rows, T* part) {
     linear_forward<T>(of_rows(product, rows), x + first * product.in, w, part, context.threads);
   });
+  progress(context);
   add_bias_if_any<T>(y, bias, s.own_rows(), s.channels, context.threads);
   if (context.dropout.active()) {
     context.dropout.at(DropoutMask::stream_of(context.layer, place))
@@ -149,12 +158,14 @@ void block_forward(const BlockShape& s, const BlockWeights<const T>& w, const Bl
                   {saved.mean1, saved.rstd1}, threads);
   const T* ln1 = gather_rows<T>(s, saved.ln1, scratch.whole, context.tensor);
   linear_forward<T>(qkv_product(s), ln1, w.qkv_weight, saved.qkv, threads);
+  progress(context);
   add_bias_if_any<T>(saved.qkv, w.qkv_bias, s.rows(), s.qkv_channels(), threads);
   if (s.llama) {
     kernels::rope_forward<T>(rope_shape(s), turned_heads(s, saved.qkv), context.cosine,
                              context.sine, threads);
   }
   context.attention->forward(saved.qkv, saved.attention, saved.lse, threads);
+  progress(context);
   row_parallel<T>(s, out_product(s), saved.attention, w.out_weight, w.out_bias, saved.x,
                   DropoutPlace::kAttention, saved.x2, scratch, context);
 
@@ -162,8 +173,10 @@ void block_forward(const BlockShape& s, const BlockWeights<const T>& w, const Bl
                   {saved.mean2, saved.rstd2}, threads);
   const T* ln2 = gather_rows<T>(s, saved.ln2, scratch.whole, context.tensor);
   linear_forward<T>(up_product(s), ln2, w.up_weight, saved.up, threads);
+  progress(context);
   add_bias_if_any<T>(saved.up, w.up_bias, s.rows(), s.up_channels(), threads);
   activation_forward(s, saved, threads);
+  progress(context);
   row_parallel<T>(s, down_product(s), saved.gelu, w.down_weight, w.down_bias, saved.x2,
                   DropoutPlace::kMlp, out, scratch, context);
 }
@@ -202,6 +215,7 @@ void norm_output_gradient(const BlockShape& s, const LinearShape& product, const
                        linear_backward_input<T>(of_rows(product, rows), d_y + first * product.out,
                                                 w, part, context.threads);
                      });
+  progress(context);
 }
 
 // saved.up and saved.x2 become gradients: the residual's plus what comes back through the MLP.
@@ -213,7 +227,9 @@ void mlp_backward_input(const BlockShape& s, const BlockWeights<const T>& w, Blo
       product_gradient(s, d_out, DropoutPlace::kMlp, scratch.d_out_whole, scratch, context);
   linear_backward_input<T>(down_product(s), d_product, w.down_weight, scratch.d_hidden,
                            context.threads);
+  progress(context);
   activation_backward(s, saved, scratch, context.threads);
+  progress(context);
   norm_output_gradient<T>(s, up_product(s), saved.up, w.up_weight, scratch, context);
   kernels::copy<T>(scratch.d_x2, d_out, s.own_rows() * s.channels, context.threads);
   norm_backward<T>(norm_shape(s), scratch.d_ln, saved.x2, {w.ln2_weight, w.ln2_bias},
@@ -232,8 +248,10 @@ void attention_backward_input(const BlockShape& s, const BlockWeights<const T>& 
       product_gradient(s, d_x2, DropoutPlace::kAttention, scratch.d_x2_whole, scratch, context);
   linear_backward_input<T>(out_product(s), d_product, w.out_weight, scratch.d_attention,
                            context.threads);
+  progress(context);
   context.attention->backward(saved.qkv, saved.attention, saved.lse, scratch.d_attention,
                               scratch.d_qkv, context.threads);
+  progress(context);
   if (s.llama) {
     kernels::rope_backward<T>(rope_shape(s), turned_heads(s, scratch.d_qkv), context.cosine,
                               context.sine, context.threads);
@@ -280,11 +298,14 @@ void block_backward_weight(const BlockShape& s, const BlockSaved<T>& saved, cons
   linear_gradients<T>(down_product(s), saved.gelu,
                       d_product(d_out, DropoutPlace::kMlp, scratch.d_out_whole), d_w.down_weight,
                       d_w.down_bias, threads);
+  progress(context);
   linear_gradients<T>(up_product(s), gather_rows<T>(s, saved.ln2, scratch.whole, context.tensor),
                       saved.up, d_w.up_weight, d_w.up_bias, threads);
+  progress(context);
   linear_gradients<T>(out_product(s), saved.attention,
                       d_product(saved.x2, DropoutPlace::kAttention, scratch.d_x2_whole),
                       d_w.out_weight, d_w.out_bias, threads);
+  progress(context);
   linear_gradients<T>(qkv_product(s), gather_rows<T>(s, saved.ln1, scratch.whole, context.tensor),
                       saved.qkv, d_w.qkv_weight, d_w.qkv_bias, threads);
 }

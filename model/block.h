@@ -138,6 +138,9 @@ struct BlockScratch {
   static BlockScratch allocate(const BlockShape& shape, bool dropout, Arena& arena);
 };
 
+template <typename T>
+class Units;
+
 // What a layer needs beside its parameters and buffers.
 template <typename T>
 struct BlockContext {
@@ -148,6 +151,7 @@ struct BlockContext {
   DropoutMask dropout;  // of this microbatch; inactive in evaluation
   std::int64_t layer = 0;
   kernels::Threads threads;
+  Units<T>* units = nullptr;  // whose movements go on between this layer's products; null: none
 };
 
 // out: [own rows, C]; must not be saved.x.

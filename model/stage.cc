@@ -226,15 +226,15 @@ DropoutMask Stage<T>::mask_of(const Microbatch& microbatch, Mode mode) const {
 }
 
 template <typename T>
-BlockContext<T> Stage<T>::context_of(const Slot& slot, std::size_t layer,
-                                     const DropoutMask& mask) const {
+BlockContext<T> Stage<T>::context_of(const Slot& slot, std::size_t layer, const DropoutMask& mask) {
   return {.tensor = tensor_,
           .attention = attention_.get(),
           .cosine = cosine_,
           .sine = sine_,
           .dropout = mask,
           .layer = parts_.stages[slot.chunk].first_layer + static_cast<std::int64_t>(layer),
-          .threads = threads_};
+          .threads = threads_,
+          .units = &units_};
 }
 
 template <typename T>

@@ -179,7 +179,7 @@ class Stage {
   void prepare_positions(Memory& memory);
   [[nodiscard]] DropoutMask mask_of(const Microbatch& microbatch, Mode mode) const;
   [[nodiscard]] BlockContext<T> context_of(const Slot& slot, std::size_t layer,
-                                           const DropoutMask& mask) const;
+                                           const DropoutMask& mask);
   [[nodiscard]] kernels::EmbeddingShape embedding_shape() const;
   void embed(const Slot& slot, const Microbatch& microbatch, const DropoutMask& mask);
   double head(Slot& slot, const Microbatch& microbatch, W loss_scale, Mode mode);

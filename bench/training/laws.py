@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What splitting a model costs, beside what theory says: whole runs of `sinew train`, one after the other.
 
-    bench/training/laws.py layouts|recompute|overlap [--json FILE]
+    bench/training/laws.py layouts|recompute|overlap|cable|memory|long_context [--json FILE]
 
 layouts    one global batch on one rank with both cores, then on 4 ranks in many layouts. The bound of a step is the
            one-rank step times the work that the layout repeats (recomputation, bubble) plus what its communication
@@ -10,6 +10,12 @@ recompute  one rank: time and activations of none, selective and full recomputat
            forward pass of the layers: a third of their work; selective repeats no product of matrices
 overlap    2 ranks under ZeRO 3 beside the same ranks under ZeRO 0 with nothing left to hide: how much of the
            communication's time, as it takes alone, the step is longer for
+cable      overlap where a core is free while bytes travel: two hosts (namespaces of this machine) of one rank, each on
+           a core of its own, joined by a cable that a shaper slows down. ZeRO 3, and sequence parallelism with
+           layers' products in 1, 2 and 4 row chunks: how much of the communication's time a rank waits for
+memory     4 ranks that read one large text: each one's resident memory, the tokens mapped once; a rank's with moments
+           in files; a step's time while checkpoints are written between steps and beside them
+long_context  a sequence whose activations do not fit the address space that one rank may have trains on four such ranks
 
 What the text says changes no time: it is made here. Nothing else should run meanwhile; each part takes less than half
 a minute.
@@ -20,27 +26,40 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MODEL = {"layers": 4, "heads": 4, "channels": 128, "vocabulary": 256, "max_time": 256}
 FULL_WORK = 4 / 3  # forward, input gradients, weight gradients, and forward again, over the first three
 
 
-def train(ranks, *options, steps=6):
-    """The summary of a run of a few steps."""
-    out = ROOT / "runs" / "laws"
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    model = ROOT / "runs" / "laws_model.json"
-    model.write_text(json.dumps(MODEL))
+OUT = ROOT / "runs" / "laws"
+MPIRUN = str(ROOT / "tools" / "mpirun.sh")
+
+
+def train_command(options, steps, model, lines=4000):
+    """`sinew train` of a text of so many lines, with nothing of an earlier run left in its folder."""
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    model_file = ROOT / "runs" / "laws_model.json"
+    model_file.write_text(json.dumps(model))
     text = ROOT / "runs" / "laws.txt"
-    text.write_text("".join(f"line {i * 7919 % 10007} of the text\n" for i in range(4000)))
-    command = [str(ROOT / "tools" / "mpirun.sh"), "-n", str(ranks), str(ROOT / "build" / "sinew"), "train", "--data",
-               str(text), "--model", str(model), "--batch", "8", "--steps", str(steps),
-               "--eval-windows", "1", "--out", str(out), *options]
+    text.write_text("".join(f"line {i * 7919 % 10007} of the text\n" for i in range(lines)))
+    return [str(ROOT / "build" / "sinew"), "train", "--data", str(text), "--model", str(model_file), "--batch", "8",
+            "--steps", str(steps), "--eval-windows", "1", "--out", str(OUT), *options]
+
+
+def train(ranks, *options, steps=6, model=None, launch=None):
+    """The summary of a run of a few steps; None where its launcher says that it cannot run here."""
+    launch = launch or [MPIRUN, "-n", str(ranks)]
+    command = [*launch, *train_command(options, steps, model or MODEL)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    if ": skipped: " in done.stdout:
+        print(done.stdout.strip())
+        return None
     if done.returncode != 0:
         sys.exit(f"laws: {' '.join(command)} failed ({done.returncode}):\n{(done.stdout + done.stderr)[-1500:]}")
+    out = OUT
     summary = json.loads((out / "summary.json").read_text())
     # The shortest step: others share a machine with whatever else it does.
     times = [json.loads(line)["step_ms"] for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -126,8 +145,130 @@ def overlap():
                "communication_alone_s": alone, "exposed_s": exposed, "exposed_share": exposed / alone}
 
 
+def over_cable(rate, *options, **how):
+    """Two hosts of one rank."""
+    two_hosts = str(ROOT / "tests" / "net" / "hosts" / "two_hosts.sh")
+    return train(2, "--threads", "1", *options, launch=[two_hosts, "1", rate], **how)
+
+
+# What crosses the cable takes a good half of what is computed meanwhile.
+ZERO_RATE = "500mbit"
+ZERO_MODEL = {**MODEL, "layers": 8}
+CHUNKS_RATE = "2gbit"
+CHUNKS_MODEL = {"layers": 2, "heads": 8, "channels": 512, "vocabulary": 256, "max_time": 64}
+
+
+def cable():
+    """Exposed is what a rank spends in calls and waits, those for a late peer included: an upper bound."""
+    print("2 hosts of one rank of one thread, or the same ranks without a cable; times in ms")
+    print(f"{'layout':<22}{'cable':>8}{'step':>9}{'alone':>9}{'exposed':>9}{'share':>7}")
+    cases = [("dp2 zero3", ("--zero", "3", "--microbatches", "1"), ZERO_MODEL, ("none", ZERO_RATE))]
+    cases += [(f"tp2 sp, {chunks} row chunks", ("--tp", "2", "--sequence-parallel", "--row-chunks", chunks),
+               CHUNKS_MODEL, (CHUNKS_RATE,)) for chunks in ("1", "2", "4")]
+    for name, options, model, rates in cases:
+        for rate in rates:
+            if rate == "none":
+                found = train(2, "--threads", "1", *options, steps=8, model=model)
+            else:
+                found = over_cable(rate, *options, steps=8, model=model)
+            if found is None:
+                return
+            alone = alone_s(found)
+            exposed = inside_s(found)
+            print(f"{name:<22}{rate:>8}{found['step_s'] * 1e3:>9.1f}{alone * 1e3:>9.1f}{exposed * 1e3:>9.1f}"
+                  f"{exposed / alone:>7.2f}", flush=True)
+            yield {"layout": name, "rate": rate, "step_s": found["step_s"], "communication_alone_s": alone,
+                   "exposed_s": exposed, "exposed_share": exposed / alone}
+
+
+def memory_of_ranks(ranks, *options, lines):
+    """[{Rss, Pss, Anonymous, ...} in bytes] of the ranks of a run, after its second step."""
+    run = subprocess.Popen([MPIRUN, "-n", str(ranks), *train_command(("--threads", "1", *options), 60, MODEL, lines)],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    metrics = OUT / "metrics.jsonl"
+    deadline = time.monotonic() + 100
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 2):
+        if run.poll() is not None or time.monotonic() > deadline:
+            run.kill()
+            sys.exit(f"laws: a run ended before its second step:\n{run.communicate()[1][-1500:]}")
+        time.sleep(0.02)
+    found = []
+    for process in pathlib.Path("/proc").iterdir():
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if not words[0].endswith(b"/sinew") or str(OUT).encode() not in words:
+                continue
+            lines_of = (process / "smaps_rollup").read_text().splitlines()[1:]
+            found.append({line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines_of})
+        except (OSError, ValueError, IndexError):
+            continue  # of another kind, or gone
+    run.terminate()
+    run.wait(timeout=30)
+    return found
+
+
+def memory():
+    text_lines = 2_000_000
+    print("resident MiB of each rank: all of it, its share of it, and what is its own")
+    for name, ranks, options in (("1 rank", 1, ()), ("4 ranks", 4, ("--zero", "1"))):
+        found = memory_of_ranks(ranks, *options, lines=text_lines)
+        size = (ROOT / "runs" / "laws.txt").stat().st_size
+        print(f"{name}, a text of {size / 2**20:.0f} MiB: " + ", ".join(
+            f"{one['Rss'] / 2**20:.0f}/{one['Pss'] / 2**20:.0f}/{one['Anonymous'] / 2**20:.0f}" for one in found) +
+              f"; together {sum(one['Pss'] for one in found) / 2**20:.0f}", flush=True)
+        yield {"memory": name, "text_bytes": size, "ranks": [
+            {key: one[key] for key in ("Rss", "Pss", "Anonymous")} for one in found]}
+    states = ROOT / "runs" / "laws_states"
+    states.mkdir(exist_ok=True)
+    for name, options in (("moments in memory", ()), ("moments in files", ("--offload", str(states)))):
+        found = memory_of_ranks(1, *options, lines=4000)[0]
+        print(f"{name}: {found['Rss'] / 2**20:.1f} MiB resident, {found['Anonymous'] / 2**20:.1f} of them its own",
+              flush=True)
+        yield {"memory": name, **{key: found[key] for key in ("Rss", "Pss", "Anonymous")}}
+    quiet = None
+    for name, options in (("no checkpoints", ()), ("written between steps", ("--save-every", "2")),
+                          ("written beside steps", ("--save-every", "2", "--async-save"))):
+        began = time.monotonic()
+        found = train(2, "--threads", "1", *options, steps=24)
+        took = time.monotonic() - began
+        quiet = quiet or took
+        saves = 12 if options else 1
+        print(f"24 steps with {saves} checkpoints, {name}: {took:.2f} s, a step {found['step_s'] * 1e3:.1f} ms",
+              flush=True)
+        yield {"checkpoints": name, "run_s": took, "over_none_s": took - quiet, "step_s": found["step_s"]}
+
+
+LONG_MODEL = {"layers": 4, "heads": 4, "channels": 64, "vocabulary": 256, "max_time": 16384}
+
+
+def long_context():
+    """The address space of a rank is what is left of its limit when the program has started."""
+    limit_KiB = 512 << 10
+    print(f"a sequence of {LONG_MODEL['max_time']} positions, ranks of {limit_KiB >> 10} MiB of address space")
+    for ranks in (1, 4):
+        options = ("--batch", "1", "--cp", str(ranks), "--threads", "1")
+        command = train_command(options, 1, LONG_MODEL)
+        limited = ["bash", "-c", f"ulimit -v {limit_KiB}; exec \"$@\"", "limited", *command]
+        done = subprocess.run([MPIRUN, "-n", str(ranks), *limited], capture_output=True, text=True, timeout=120,
+                              cwd=ROOT)
+        last = ((done.stdout + done.stderr).strip().splitlines() or [""])[-1]
+        record = {"ranks": ranks, "positions": LONG_MODEL["max_time"], "limit_bytes": limit_KiB << 10,
+                  "exit_code": done.returncode}
+        if done.returncode == 0:
+            summary = json.loads((OUT / "summary.json").read_text())
+            kept = rows(summary, "activations")[0]
+            record |= {"loss": summary["loss"], "step_s": summary["step_ms_median"] / 1e3,
+                       "activation_bytes": kept["measured"]}
+            print(f"{ranks} ranks: trains, {kept['measured'] / 2**20:.0f} MiB of activations a rank, "
+                  f"{summary['step_ms_median'] / 1e3:.1f} s a step", flush=True)
+        else:
+            print(f"{ranks} rank: exit code {done.returncode}: {last}", flush=True)
+        yield record
+
+
 def main():
-    parts = {"layouts": layouts, "recompute": recompute, "overlap": overlap}
+    parts = {"layouts": layouts, "recompute": recompute, "overlap": overlap, "cable": cable, "memory": memory,
+             "long_context": long_context}
     arguments = sys.argv[1:]
     if not arguments or arguments[0] not in parts:
         sys.exit(f"laws: '{arguments[0] if arguments else ''}'; legal values: {', '.join(parts)}")
