@@ -30,13 +30,15 @@ Counter& counter_of(Engine& engine, sched::Collective op) {
 // ---- requests
 
 Request::Request(Request&& other) noexcept
-    : engine_(std::exchange(other.engine_, nullptr)),
+    : door_(std::exchange(other.door_, nullptr)),
+      engine_(std::exchange(other.engine_, nullptr)),
       operation_(std::exchange(other.operation_, nullptr)),
       transfer_(std::exchange(other.transfer_, nullptr)),
       number_(other.number_) {}
 
 Request& Request::operator=(Request&& other) noexcept {
   CHECK(!pending());
+  door_ = std::exchange(other.door_, nullptr);
   engine_ = std::exchange(other.engine_, nullptr);
   operation_ = std::exchange(other.operation_, nullptr);
   transfer_ = std::exchange(other.transfer_, nullptr);
@@ -45,13 +47,14 @@ Request& Request::operator=(Request&& other) noexcept {
 }
 
 Request::~Request() {
-  if (!pending() || engine_->failed()) return;
+  if (engine_ == nullptr || engine_->failed()) return;
   CHECK(std::uncaught_exceptions() > 0 && "a request was neither waited for nor failed");
   engine_->abandon();
 }
 
 void Request::wait() {
   CHECK(pending());
+  if (door_ != nullptr) return std::exchange(door_, nullptr)->finish(number_);
   if (operation_ == nullptr) {
     const bool sends = transfer_->direction == Transfer::Direction::kSend;
     const Timed timed(counter_of(*engine_, transfer_->call, sends));
@@ -67,6 +70,11 @@ void Request::wait() {
 
 bool Request::test() {
   if (!pending()) return true;
+  if (door_ != nullptr) {
+    if (!door_->done(number_)) return false;
+    door_ = nullptr;
+    return true;
+  }
   const bool later = operation_ != nullptr && operation_->number != number_;
   if (!later && !(operation_ != nullptr ? engine_->test(*operation_) : engine_->test(*transfer_)))
     return false;
@@ -161,24 +169,40 @@ void Communicator::detach_device() {
   device_.reset();
 }
 
-bool Communicator::run_on_device(const Ask& ask, Call call) {
+bool Communicator::sends_from_device() const {
+  return device_ != nullptr && device_->takes_messages();
+}
+
+bool Communicator::is_on_device(const Ask& ask) const {
   if (device_ == nullptr || ask.count == 0) return false;
-  if (!device_->owns(ask.output) && !device_->owns(ask.input)) return false;
+  return device_->owns(ask.output) || device_->owns(ask.input);
+}
+
+bool Communicator::is_on_device(const void* message, std::int64_t count) const {
+  return count > 0 && sends_from_device() && device_->owns(message);
+}
+
+Request Communicator::start_on_device(const Ask& ask, Call call) {
   if (ask.factor != nullptr)
     throw UsageError("a sum with a factor on device memory; legal are buffers of the host");
   Counter& counter = counter_of(*engine_, ask.op);
   const Timed timed(counter);
+  const DeviceDoor::Started started = device_->start(ask, call.algorithm);
   ++counter.calls;
   counter.elements += ask.count;
   counter.payload_bytes += full_bytes(ask.op, ask.count, ask.dtype, world());
-  counter.sent_bytes += device_->run(ask, call.algorithm);
-  return true;
+  counter.sent_bytes += started.sent_bytes;
+  Request request;
+  request.door_ = device_.get();
+  request.number_ = started.ticket;
+  return request;
 }
 
 void Communicator::run(Ask ask, Call call) {
   ask.factor = call.factor;
   if (engine_->group() != nullptr) return engine_->group()->add(*this, ask, call);
-  if (!run_on_device(ask, call)) engine_->run(ask, call.algorithm);
+  if (is_on_device(ask)) return start_on_device(ask, call).wait();
+  engine_->run(ask, call.algorithm);
 }
 
 Request Communicator::start(Ask ask, Call call) {
@@ -188,7 +212,7 @@ Request Communicator::start(Ask ask, Call call) {
 }
 
 Request Communicator::start_now(const Ask& ask, Call call) {
-  if (run_on_device(ask, call)) return {};
+  if (is_on_device(ask)) return start_on_device(ask, call);
   const Timed timed(counter_of(*engine_, ask.op));
   Request request;
   request.operation_ = &engine_->start(ask, call.algorithm);
@@ -334,6 +358,7 @@ void Communicator::send(const void* data, std::int64_t count, DType dtype, int p
         *this,
         {.sends = true, .source = data, .count = count, .dtype = dtype, .peer = peer, .tag = tag});
   }
+  if (is_on_device(data, count)) return start_send(data, count, dtype, peer, tag).wait();
   const Timed timed(engine_->counters().send);
   engine_->send(data, count, dtype, peer, tag);
 }
@@ -343,14 +368,33 @@ void Communicator::recv(void* data, std::int64_t count, DType dtype, int peer, i
     return engine_->group()->add(
         *this, {.target = data, .count = count, .dtype = dtype, .peer = peer, .tag = tag});
   }
+  if (is_on_device(data, count)) return start_recv(data, count, dtype, peer, tag).wait();
   const Timed timed(engine_->counters().recv);
   engine_->recv(data, count, dtype, peer, tag);
+}
+
+Request Communicator::note_message(Counter& counter, std::int64_t count, DType dtype,
+                                   std::uint64_t ticket, bool sends) {
+  const std::int64_t size_bytes = count * static_cast<std::int64_t>(size_of(dtype));
+  ++counter.calls;
+  counter.elements += count;
+  counter.payload_bytes += size_bytes;
+  if (sends) counter.sent_bytes += size_bytes;
+  Request request;
+  request.door_ = device_.get();
+  request.number_ = ticket;
+  return request;
 }
 
 Request Communicator::start_send(const void* data, std::int64_t count, DType dtype, int peer,
                                  int tag) {
   outside_group("a call that returns a request");
-  const Timed timed(engine_->counters().send);
+  Counter& counter = engine_->counters().send;
+  const Timed timed(counter);
+  if (is_on_device(data, count)) {
+    const std::uint64_t ticket = device_->start_send(data, count, dtype, {peer, tag});
+    return note_message(counter, count, dtype, ticket, true);
+  }
   Request request;
   request.transfer_ = &engine_->start_send(data, count, dtype, peer, tag);
   request.engine_ = engine_.get();
@@ -359,7 +403,12 @@ Request Communicator::start_send(const void* data, std::int64_t count, DType dty
 
 Request Communicator::start_recv(void* data, std::int64_t count, DType dtype, int peer, int tag) {
   outside_group("a call that returns a request");
-  const Timed timed(engine_->counters().recv);
+  Counter& counter = engine_->counters().recv;
+  const Timed timed(counter);
+  if (is_on_device(data, count)) {
+    const std::uint64_t ticket = device_->start_recv(data, count, dtype, {peer, tag});
+    return note_message(counter, count, dtype, ticket, false);
+  }
   Request request;
   request.transfer_ = &engine_->start_recv(data, count, dtype, peer, tag);
   request.engine_ = engine_.get();

@@ -85,7 +85,8 @@ struct Call {
 
 // A started operation. Movable; must be waited for: its destructor aborts the program if the
 // operation was neither waited for nor failed, except while an exception unwinds, which makes the
-// operation fail on all ranks.
+// operation fail on all ranks. Of a call on device memory, wait() lets the device wait, not the
+// host, and nothing is lost without it.
 class Request {
  public:
   Request() = default;
@@ -94,10 +95,11 @@ class Request {
   ~Request();
   [[nodiscard]] bool test();  // progresses; true once done. Throws comm::Error on failure
   void wait();
-  [[nodiscard]] bool pending() const { return engine_ != nullptr; }
+  [[nodiscard]] bool pending() const { return engine_ != nullptr || door_ != nullptr; }
 
  private:
   friend class Communicator;
+  DeviceDoor* door_ = nullptr;      // of a call on device memory; number_ is then its ticket
   Engine* engine_ = nullptr;        // null: nothing to wait for
   Operation* operation_ = nullptr;  // one of the two
   Transfer* transfer_ = nullptr;
@@ -275,10 +277,13 @@ class Communicator {
   };
   [[nodiscard]] Choice explain(sched::Collective op, std::int64_t count, DType dtype) const;
 
-  // Collectives on memory that the door owns go through it from now on, those that are started
-  // included: they are queued on the device, and their requests are done at once. Point to point
-  // and symmetric memory stay with the host.
+  // Collectives and, if the door takes them, messages on memory that the door owns go through it
+  // from now on: they are queued on the device. What was started there runs beside what the device
+  // is given meanwhile, and comes before what it is given after wait(). Symmetric memory stays with
+  // the host. Null: nothing goes through a door.
   void attach(std::unique_ptr<DeviceDoor> door);
+  // Whether messages of the door's memory go from device to device.
+  [[nodiscard]] bool sends_from_device() const;
   // Waits for the device. Throws comm::Error when a call through the door failed: a peer is late
   // or dead.
   void check_device();
@@ -295,8 +300,12 @@ class Communicator {
   [[nodiscard]] Request start_now(const Ask& ask, Call call);
   // Refuses what a group cannot hold back.
   void outside_group(const char* what) const;
-  // Whether the call was the door's.
-  [[nodiscard]] bool run_on_device(const Ask& ask, Call call);
+  [[nodiscard]] bool is_on_device(const Ask& ask) const;
+  [[nodiscard]] bool is_on_device(const void* message, std::int64_t count) const;
+  // Of a call on device memory, to be finished.
+  [[nodiscard]] Request start_on_device(const Ask& ask, Call call);
+  [[nodiscard]] Request note_message(Counter& counter, std::int64_t count, DType dtype,
+                                     std::uint64_t ticket, bool sends);
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<DeviceDoor> device_;  // or null
 };

@@ -19,6 +19,7 @@
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/dropout.h"
+#include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "kernels/layer_norm.h"
@@ -38,6 +39,9 @@ class Accelerator {
   virtual void synchronize() = 0;
   virtual void copy(void* target, const void* source, std::size_t size_bytes) = 0;
   virtual void clear(void* target, std::size_t size_bytes) = 0;
+  virtual void fill(float* target, float value, std::int64_t count) = 0;
+  virtual void copy_rows(void* target, const void* source, const CopyRows& rows_in_bytes) = 0;
+  virtual void convert(const float* source, bf16* target, std::int64_t count) = 0;
 
   // Out is bf16, or float without an epilogue; nothing is packed.
   virtual void gemm(const GemmCall<bf16, bf16>& call) = 0;
@@ -79,6 +83,17 @@ class Accelerator {
                                   HeadView<const bf16> o, const float* lse,
                                   HeadView<const bf16> d_o, HeadView<bf16> d_q, HeadView<bf16> d_k,
                                   HeadView<bf16> d_v) = 0;
+  virtual void attention_forward_partial(const AttentionShape& shape, KeySpan keys,
+                                         HeadView<const bf16> q, HeadView<const bf16> k,
+                                         HeadView<const bf16> v, HeadView<float> o, float* lse) = 0;
+  virtual void attention_backward_partial(const AttentionShape& shape, KeySpan keys,
+                                          HeadView<const bf16> q, HeadView<const bf16> k,
+                                          HeadView<const bf16> v, const float* lse,
+                                          const float* row_dot, HeadView<const bf16> d_o,
+                                          HeadView<float> d_q, HeadView<float> d_k,
+                                          HeadView<float> d_v) = 0;
+  virtual void attention_row_dot(const AttentionShape& shape, HeadView<const bf16> o,
+                                 HeadView<const bf16> d_o, float* row_dot) = 0;
   virtual void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens,
                                  const bf16* table, const bf16* positions, bf16* y) = 0;
   virtual void embedding_backward(const EmbeddingShape& shape, const std::int32_t* tokens,

@@ -232,8 +232,11 @@ template <typename T>
 void attention_forward_partial(const AttentionShape& shape, KeySpan keys, HeadView<const T> q,
                                HeadView<const T> k, HeadView<const T> v, HeadView<Wide<T>> o,
                                Wide<T>* lse, Threads threads) {
-  CHECK(threads.accelerator == nullptr);
   check_shape(shape, keys, threads);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->attention_forward_partial(shape, keys, q, k, v, o, lse);
+  }
   const auto& version = best<AttentionFunctions<T>>();
   for_each_pair_range(shape, threads,
                       [&](Part pairs) { version.forward(shape, keys, pairs, q, k, v, o, lse); });
@@ -245,8 +248,13 @@ void attention_backward_partial(const AttentionShape& shape, KeySpan keys, HeadV
                                 const Wide<T>* row_dot, HeadView<const T> d_o,
                                 HeadView<Wide<T>> d_q, HeadView<Wide<T>> d_k, HeadView<Wide<T>> d_v,
                                 Threads threads) {
-  CHECK(threads.accelerator == nullptr);
   check_shape(shape, keys, threads);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr) {
+      return threads.accelerator->attention_backward_partial(shape, keys, q, k, v, lse, row_dot,
+                                                             d_o, d_q, d_k, d_v);
+    }
+  }
   const auto& version = best<AttentionFunctions<T>>();
   for_each_pair_range(shape, threads, [&](Part pairs) {
     version.backward(shape, keys, pairs, q, k, v, lse, row_dot, d_o, d_q, d_k, d_v);
@@ -256,8 +264,11 @@ void attention_backward_partial(const AttentionShape& shape, KeySpan keys, HeadV
 template <typename T>
 void attention_row_dot(const AttentionShape& shape, HeadView<const T> o, HeadView<const T> d_o,
                        Wide<T>* row_dot, Threads threads) {
-  CHECK(threads.accelerator == nullptr);
   check_shape(shape, {}, threads);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (threads.accelerator != nullptr)
+      return threads.accelerator->attention_row_dot(shape, o, d_o, row_dot);
+  }
   const auto& version = best<AttentionFunctions<T>>();
   for_each_pair_range(shape, threads,
                       [&](Part pairs) { version.row_dot(shape, pairs, o, d_o, row_dot); });

@@ -1,5 +1,6 @@
 #include "kernels/convert.h"
 
+#include "kernels/accelerator.h"
 #include "kernels/grain.h"
 #include "kernels/registry.h"
 #include "sched/base/check.h"
@@ -29,6 +30,7 @@ void run_scaled(void (*function)(const From*, float, To*, std::int64_t), const F
 
 template <>
 void convert(const float* source, bf16* target, std::int64_t count, Threads threads) {
+  if (threads.accelerator != nullptr) return threads.accelerator->convert(source, target, count);
   run(best<ConvertFunctions>().to_bf16, source, target, count, threads);
 }
 template <>

@@ -6,6 +6,7 @@
 #include "kernels/accelerator.h"
 #include "kernels/grain.h"
 #include "kernels/registry.h"
+#include "sched/base/check.h"
 
 namespace sinew::kernels {
 
@@ -68,6 +69,30 @@ void clear(T* target, std::int64_t count, Threads threads) {
   std::fill_n(target, count, T{});
 }
 
+template <typename T>
+void fill(T* target, T value, std::int64_t count, Threads threads) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (threads.accelerator != nullptr) return threads.accelerator->fill(target, value, count);
+  }
+  CHECK(threads.accelerator == nullptr);
+  std::fill_n(target, count, value);
+}
+
+template <typename T>
+void copy_rows(T* target, const T* source, const CopyRows& rows, Threads threads) {
+  constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
+  if (threads.accelerator != nullptr) {
+    return threads.accelerator->copy_rows(target, source,
+                                          {.rows = rows.rows,
+                                           .width = rows.width * kSize,
+                                           .target_stride = rows.target_stride * kSize,
+                                           .source_stride = rows.source_stride * kSize});
+  }
+  for (std::int64_t row = 0; row < rows.rows; ++row)
+    std::memcpy(target + row * rows.target_stride, source + row * rows.source_stride,
+                static_cast<std::size_t>(rows.width) * sizeof(T));
+}
+
 void synchronize(Threads threads) {
   if (threads.accelerator != nullptr) threads.accelerator->synchronize();
 }
@@ -78,7 +103,9 @@ void synchronize(Threads threads) {
   template void bias_backward<T>(const T*, Wide<T>*, std::int64_t, std::int64_t, Threads); \
   template double sum_of_squares<T>(const T*, std::int64_t, Threads);                      \
   template void copy<T>(T*, const T*, std::int64_t, Threads);                              \
-  template void clear<T>(T*, std::int64_t, Threads);
+  template void clear<T>(T*, std::int64_t, Threads);                                       \
+  template void fill<T>(T*, T, std::int64_t, Threads);                                     \
+  template void copy_rows<T>(T*, const T*, const CopyRows&, Threads);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(double)
 SINEW_INSTANTIATE(bf16)

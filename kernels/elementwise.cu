@@ -30,6 +30,17 @@ struct Convert {
   }
 };
 
+struct Fill {
+  float* target;
+  float value;
+  template <int kWidth>
+  GPU_FUNCTION void apply(std::int64_t i) const {
+    gpu::Values<kWidth> values;
+    UNROLL for (int j = 0; j < kWidth; ++j) values.v[j] = value;
+    gpu::store_values(target + i, values);
+  }
+};
+
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kRowThreadsMax)
     add_bias_kernel(T* y, const T* bias, std::int64_t rows, std::int64_t channels) {
@@ -151,6 +162,10 @@ void convert(const From* source, To* target, std::int64_t count, device::Stream&
   constexpr int kWide =
       gpu::kWidest<From> < gpu::kWidest<To> ? gpu::kWidest<From> : gpu::kWidest<To>;
   launch_elementwise<kWide>(Convert<From, To>{source, target}, count, {source, target}, stream);
+}
+
+void fill(float* target, float value, std::int64_t count, device::Stream& stream) {
+  launch_elementwise<gpu::kWidest<float>>(Fill{target, value}, count, {target}, stream);
 }
 
 template <typename T>

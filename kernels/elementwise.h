@@ -37,6 +37,19 @@ template <typename T>
 void copy(T* target, const T* source, std::int64_t count, Threads threads = {});
 template <typename T>
 void clear(T* target, std::int64_t count, Threads threads = {});
+// target[i] = value.
+template <typename T>
+void fill(T* target, T value, std::int64_t count, Threads threads = {});
+// `rows` rows of `width` elements between matrices whose rows lie that many elements apart; no
+// overlap. What the elements are does not matter, only their size.
+struct CopyRows {
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+  std::int64_t target_stride = 0;
+  std::int64_t source_stride = 0;
+};
+template <typename T>
+void copy_rows(T* target, const T* source, const CopyRows& rows, Threads threads = {});
 // Returns when what was called before is done: the arrays of an accelerator may then be read here.
 void synchronize(Threads threads);
 

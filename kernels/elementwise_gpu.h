@@ -36,6 +36,9 @@ void sum_of_squares(const T* data, std::int64_t count, double* result, double* w
 template <typename From, typename To>
 void convert(const From* source, To* target, std::int64_t count, device::Stream& stream);
 
+// target[i] = value.
+void fill(float* target, float value, std::int64_t count, device::Stream& stream);
+
 // The dropout of dropout.h: the same elements dropped, the same bits. y may be x.
 template <typename T>
 void dropout(const RandomStream& random, double probability, const DropoutShape& shape, const T* x,

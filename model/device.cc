@@ -14,11 +14,6 @@ std::string refuse_on_device(const TrainPlan& plan) {
     return fmt::format("dtype {} on a device; legal values: bf16, or --device cpu", o.dtype);
   if (o.gradients == "bf16")
     return "gradients bf16 on a device; legal values: auto (f32), or --device cpu";
-  if (o.cp > 1)
-    return fmt::format(
-        "cp {} on a device: blocks of attention do not travel between devices yet; legal values: "
-        "1, or --device cpu",
-        o.cp);
   if (o.row_chunks > 1)
     return fmt::format("{} row chunks on a device; legal values: 1, or --device cpu", o.row_chunks);
   if (!o.offload.empty())

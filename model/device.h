@@ -4,13 +4,12 @@
 // Threads: plain values; used by the trainer's thread.
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <string>
 
 #include "comm/communicator.h"
 #include "comm/device_door.h"
 #include "kernels/accelerator.h"
+#include "model/parallel.h"
 #include "model/trainer.h"
 
 namespace sinew::model {
@@ -18,8 +17,8 @@ namespace sinew::model {
 // By default the processor. What it names must outlive the trainer.
 struct TrainDevice {
   kernels::Accelerator* accelerator = nullptr;
-  // Collective over the group: how its collectives reach the accelerator's memory.
-  std::function<std::unique_ptr<comm::DeviceDoor>(comm::Communicator& group)> open_door;
+  // Collective over the group: how its calls reach the accelerator's memory.
+  Parallel::OpenDoor open_door;
   std::string name = "cpu";  // for people
 };
 

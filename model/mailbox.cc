@@ -58,7 +58,8 @@ Mailbox<T>::Mailbox(const sched::PipeSchedule& schedule, int rank, int credits, 
       count_(count),
       pipeline_(pipeline),
       threads_(threads),
-      staged_(threads.accelerator != nullptr) {
+      staged_(threads.accelerator != nullptr && pipeline != nullptr &&
+              !pipeline->sends_from_device()) {
   const auto& program = schedule.actions[static_cast<std::size_t>(rank)];
   for (const sched::PipeStream& s : sched::streams_of(schedule)) {
     const Direction direction = s.forward ? Direction::kForward : Direction::kBackward;
@@ -84,7 +85,7 @@ Mailbox<T>::Mailbox(const sched::PipeSchedule& schedule, int rank, int credits, 
     for (std::size_t i = 0; i < buffers; ++i) stream.free.push_back(arena.allocate<T>(count));
     (s.target == rank ? incoming_ : outgoing_).push_back(std::move(stream));
   }
-  if (staged_ && pipeline != nullptr) single_ = arena.allocate<T>(count);
+  if (staged_) single_ = arena.allocate<T>(count);
 }
 
 template <typename T>

@@ -10,8 +10,9 @@
 // received before a computation takes them; and for sending one more than the program makes before
 // it sends them.
 //
-// Messages are host memory. Where the computations' buffers are an accelerator's, they are copied
-// and not traded, and the rank waits for its device before a message leaves or a buffer is reused.
+// An accelerator's messages lie in its memory and go from device to device, all in its order. Where
+// they cannot (Communicator::sends_from_device), they are host memory: copied and not traded, and
+// the rank waits for its device before a message leaves or a buffer is reused.
 #pragma once
 
 #include <cstdint>
@@ -84,7 +85,7 @@ class Mailbox {
   std::int64_t count_;
   comm::Communicator* pipeline_;
   kernels::Threads threads_;
-  bool staged_;          // buffers of computations are an accelerator's
+  bool staged_;          // buffers of computations are an accelerator's, messages are not
   bool copies_ = false;  // that the device may not have made yet
   T* single_ = nullptr;  // of a message outside of a step; staged only
   std::vector<Stream> incoming_;

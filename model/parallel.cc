@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "comm/error.h"
 #include "sched/base/check.h"
 
 namespace sinew::model {
@@ -68,7 +69,15 @@ Parallel::Parallel(comm::Communicator& world, const sched::Grid& grid, PipelineE
 
 void Parallel::open_doors(const OpenDoor& open) {
   for (comm::Communicator* group : device_groups()) {
-    if (group != nullptr) group->attach(open(*group));
+    if (group == nullptr || group == pipeline()) continue;
+    group->attach(open(*group, group == context() ? Moves::kMessages : Moves::kCollectives));
+  }
+  if (pipeline() == nullptr) return;
+  try {
+    pipeline()->attach(open(*pipeline(), Moves::kMessages));
+  } catch (const comm::Error& error) {
+    // All ranks hear of it.
+    if (error.cause() != comm::Cause::kResource) throw;
   }
 }
 

@@ -70,9 +70,10 @@ class Parallel {
   // The first and the last stage's ranks where they are two: they share the tied token table.
   [[nodiscard]] comm::Communicator* tie() const { return tie_.get(); }
 
-  // Collective. From now on collectives of the groups that move activations and gradients reach
-  // device memory; the pipeline's messages and the world's sums stay with the host.
-  using OpenDoor = std::function<std::unique_ptr<comm::DeviceDoor>(comm::Communicator&)>;
+  // Collective. From now on what the groups do reaches device memory; the world's sums stay with
+  // the host, and so do the pipeline's messages where its ranks cannot map each other.
+  enum class Moves : std::uint8_t { kCollectives, kMessages };  // messages: collectives, too
+  using OpenDoor = std::function<std::unique_ptr<comm::DeviceDoor>(comm::Communicator&, Moves)>;
   void open_doors(const OpenDoor& open);
   // Waits for the device. Throws comm::Error when a collective on it failed.
   void check_doors();
@@ -83,8 +84,8 @@ class Parallel {
   [[nodiscard]] bool last_stage() const { return coordinates_.pp == ends_.last; }
 
  private:
-  [[nodiscard]] std::array<comm::Communicator*, 6> device_groups() const {
-    return {tensor(), data(), shard_.get(), shard_groups(), copies(), tie()};
+  [[nodiscard]] std::array<comm::Communicator*, 8> device_groups() const {
+    return {tensor(), data(), shard_.get(), shard_groups(), copies(), tie(), context(), pipeline()};
   }
 
   comm::Communicator& world_;

@@ -1,10 +1,10 @@
-#include <algorithm>
 #include <limits>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "kernels/convert.h"
+#include "kernels/elementwise.h"
 #include "model/attention.h"
 #include "model/parallel.h"
 
@@ -35,10 +35,10 @@ class RingAttention final : public Attention<T> {
   }
 
   void forward(T* qkv, T* attention, W* lse, kernels::Threads threads) override {
-    pack_pair(qkv);
+    pack_pair(qkv, threads);
     W* out = accumulator(attention);
-    std::fill_n(out, rows() * query_width(), W{0});
-    std::fill_n(lse, rows() * shape_.heads, -std::numeric_limits<W>::infinity());
+    kernels::clear<W>(out, rows() * query_width(), threads);
+    kernels::fill<W>(lse, -std::numeric_limits<W>::infinity(), rows() * shape_.heads, threads);
     for (int hop = 0; hop < ranks_; ++hop) {
       Exchange exchange = start_pair_exchange(hop);
       for_each_seen(hop, [&](const auto& seen) {
@@ -53,16 +53,16 @@ class RingAttention final : public Attention<T> {
 
   void backward(const T* qkv, const T* attention, const W* lse, const T* d_attention, T* d_qkv,
                 kernels::Threads threads) override {
-    pack_pair(qkv);
+    pack_pair(qkv, threads);
     W* d_wide = accumulator(d_qkv);
-    std::fill_n(d_wide, rows() * width(), W{0});
+    kernels::clear<W>(d_wide, rows() * width(), threads);
     for (const sched::SequencePiece& q : own())
       kernels::attention_row_dot<T>(shape_of(q), heads<const T>(attention, q),
                                     heads<const T>(d_attention, q), rows_of(row_dot_, q), threads);
     Exchange travelling;
     for (int hop = 0; hop < ranks_; ++hop) {
       Exchange exchange = start_pair_exchange(hop);
-      std::fill_n(gradient_, pair_count_, W{0});
+      kernels::clear<W>(gradient_, pair_count_, threads);
       for_each_seen(hop, [&](const auto& seen) {
         kernels::attention_backward_partial<T>(
             seen.shape, seen.keys, queries(qkv, seen.q), keys<const T>(pair_, seen.k),
@@ -72,14 +72,14 @@ class RingAttention final : public Attention<T> {
       });
       if (hop > 0) {
         travelling.wait();
-        for (std::int64_t i = 0; i < pair_count_; ++i) gradient_[i] += arrived_gradient_[i];
+        kernels::add<W>(gradient_, arrived_gradient_, pair_count_, threads);
       }
       std::swap(gradient_, sent_gradient_);
       travelling = start<W>(sent_gradient_, arrived_gradient_, kGradientTag);
       finish_pair_exchange(exchange, hop);
     }
     travelling.wait();
-    unpack_gradient(d_wide);
+    unpack_gradient(d_wide, threads);
     narrow(d_wide, d_qkv, rows() * width(), threads);
   }
 
@@ -155,14 +155,21 @@ class RingAttention final : public Attention<T> {
   }
 
   // Keys and values follow each other in a row of qkv.
-  void pack_pair(const T* qkv) {
-    for (std::int64_t row = 0; row < rows(); ++row)
-      std::copy_n(qkv + row * width() + query_width(), pair_width(), pair_ + row * pair_width());
+  void pack_pair(const T* qkv, kernels::Threads threads) {
+    kernels::copy_rows<T>(pair_, qkv + query_width(),
+                          {.rows = rows(),
+                           .width = pair_width(),
+                           .target_stride = pair_width(),
+                           .source_stride = width()},
+                          threads);
   }
-  void unpack_gradient(W* d_qkv) const {
-    for (std::int64_t row = 0; row < rows(); ++row)
-      std::copy_n(arrived_gradient_ + row * pair_width(), pair_width(),
-                  d_qkv + row * width() + query_width());
+  void unpack_gradient(W* d_qkv, kernels::Threads threads) const {
+    kernels::copy_rows<W>(d_qkv + query_width(), arrived_gradient_,
+                          {.rows = rows(),
+                           .width = pair_width(),
+                           .target_stride = width(),
+                           .source_stride = pair_width()},
+                          threads);
   }
 
   // In hop i pair_ holds the keys and values of the rank i places before this one.

@@ -278,9 +278,12 @@ void Stage<T>::embed(const Slot& slot, const Microbatch& microbatch, const Dropo
   const T* positions = has_positions ? units_.use(unit_of(names_.positions)) : nullptr;
   const T* rows = positions;
   if (positions_ != nullptr) {
-    for_each_position([&](std::int64_t local, std::int64_t global) {
-      kernels::copy<T>(positions_ + local * c, positions + global * c, c, threads_);
-    });
+    for (const sched::SequencePiece& piece : pieces_) {
+      kernels::copy_rows<T>(
+          positions_ + piece.begin * c, positions + piece.first * c,
+          {.rows = piece.count, .width = c, .target_stride = c, .source_stride = piece.stride * c},
+          threads_);
+    }
     rows = positions_;
   }
   kernels::embedding_forward<T>(embedding_shape(), microbatch.tokens, table,
@@ -468,9 +471,12 @@ void Stage<T>::embedding_backward(const Slot& slot, const Microbatch& microbatch
   kernels::embedding_backward<T>(embedding_shape(), microbatch.tokens, d, d_table,
                                  d_positions_ != nullptr ? d_positions_ : d_positions, threads_);
   if (d_positions_ != nullptr) {
-    for_each_position([&](std::int64_t local, std::int64_t global) {
-      kernels::add<W>(d_positions + global * c, d_positions_ + local * c, c, threads_);
-    });
+    for (const sched::SequencePiece& piece : pieces_) {
+      const std::int64_t run = piece.stride == 1 ? piece.count : 1;  // positions side by side
+      for (std::int64_t i = 0; i < piece.count; i += run)
+        kernels::add<W>(d_positions + (piece.first + i * piece.stride) * c,
+                        d_positions_ + (piece.begin + i) * c, run * c, threads_);
+    }
   }
   units_.gradient_done(unit_of(names_.table), microbatch.last);
   if (has_positions) units_.gradient_done(unit_of(names_.positions), microbatch.last);

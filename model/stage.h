@@ -59,22 +59,24 @@ struct StageOptions {
 
 // The arenas a rank's memory is counted in.
 struct Memory {
-  // With an accelerator all but the messages lie in its memory.
-  explicit Memory(kernels::Accelerator* accelerator = nullptr)
+  // With an accelerator all lie in its memory, messages where they go from device to device.
+  explicit Memory(kernels::Accelerator* accelerator = nullptr,
+                  kernels::Accelerator* of_messages = nullptr)
       : parameters("parameters", accelerator),
         gradients("gradients", accelerator),
         optimizer("optimizer", accelerator),
         activations("activations", accelerator),
         workspace("workspace", accelerator),
-        gathered("gathered", accelerator) {}
+        gathered("gathered", accelerator),
+        messages("messages", of_messages) {}
 
   Arena parameters;
   Arena gradients;
   Arena optimizer;
   Arena activations;
-  Arena workspace;             // scratch and buffers that do not grow with microbatches in flight
-  Arena gathered;              // working buffers of units.h
-  Arena messages{"messages"};  // of the pipeline (mailbox.h)
+  Arena workspace;  // scratch and buffers that do not grow with microbatches in flight
+  Arena gathered;   // working buffers of units.h
+  Arena messages;   // of the pipeline (mailbox.h)
 };
 
 // What of the model a rank holds, and how much of it at once.
@@ -191,14 +193,6 @@ class Stage {
   void head_backward(Slot& slot, const Microbatch& microbatch, W loss_scale, const T* norm,
                      const T* table, const T* normed);
   [[nodiscard]] kernels::CrossEntropyShape entropy_shape() const;
-  // Calls body(local position, position in the sequence).
-  template <typename Body>
-  void for_each_position(Body&& body) const {
-    for (const sched::SequencePiece& piece : pieces_) {
-      for (std::int64_t i = 0; i < piece.count; ++i)
-        body(piece.begin + i, piece.first + i * piece.stride);
-    }
-  }
   // What to prefetch while a layer is computed: the next unit in this direction, if any.
   void prefetch_after(const Slot& slot, std::size_t layer, bool forward);
   void block_backward(Slot& slot, std::size_t layer, const Microbatch& microbatch,

@@ -38,6 +38,14 @@ kernels::Threads start_threads(const ThreadPlan& plan, std::unique_ptr<kernels::
   return {.count = plan.count, .pool = pool.get(), .accelerator = accelerator};
 }
 
+// Collective where there is a device: its doors decide where messages lie.
+Memory open_memory(Parallel& parallel, const TrainDevice& device) {
+  if (device.accelerator == nullptr) return Memory();
+  parallel.open_doors(device.open_door);
+  const bool sends = parallel.pipeline() != nullptr && parallel.pipeline()->sends_from_device();
+  return Memory(device.accelerator, sends ? device.accelerator : nullptr);
+}
+
 std::vector<std::string> parameter_names(const Config& config) {
   std::vector<std::string> names;
   for (const Parameter& p : whole_parameters(config)) names.push_back(p.name);
@@ -90,7 +98,7 @@ class TrainerOf final : public Trainer {
                   {.first = plan.schedule.rank_of(0),
                    .last = plan.schedule.rank_of(plan.schedule.stages() - 1)},
                   key_value_copies(plan.config, plan.options.tp), plan.options.shard),
-        memory_(device.accelerator),
+        memory_(open_memory(parallel_, device)),
         stage_(plan.config, stage_parts(plan, parallel_.coordinates().pp),
                {parallel_.coordinates().tp, plan.options.tp, plan.run.sequence_parallel,
                 plan.run.row_chunks},
@@ -111,10 +119,7 @@ class TrainerOf final : public Trainer {
         rate_{plan.options.lr, plan.options.min_lr, plan.options.warmup, plan.options.steps},
         tokens_(std::move(tokens)) {
     const TrainOptions& o = plan_.options;
-    if (device.accelerator != nullptr) {
-      CHECK(refuse_on_device(plan_).empty());
-      parallel_.open_doors(device.open_door);
-    }
+    CHECK(device.accelerator == nullptr || refuse_on_device(plan_).empty());
     if (!o.data.empty()) open_data();
     if (!o.resume.empty()) {
       resume(o.resume);

@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <cstring>
 #include <type_traits>
 #include <vector>
 
 #include "kernels/convert.h"
+#include "kernels/elementwise.h"
 #include "model/attention.h"
 #include "model/parallel.h"
 #include "sched/base/check.h"
@@ -11,14 +11,6 @@
 namespace sinew::model {
 
 namespace {
-
-// Copies `rows` rows of `width` elements between matrices of other widths.
-template <typename T>
-void copy_columns(const T* source, std::int64_t source_width, T* target, std::int64_t target_width,
-                  std::int64_t rows, std::int64_t width) {
-  for (std::int64_t row = 0; row < rows; ++row)
-    std::copy_n(source + row * source_width, width, target + row * target_width);
-}
 
 // Names: "shared" arrays hold this rank's positions of all heads, "whole" arrays all positions of
 // this rank's heads.
@@ -47,32 +39,32 @@ class UlyssesAttention final : public Attention<T> {
   }
 
   void forward(T* qkv, T* attention, W* lse, kernels::Threads threads) override {
-    pack_qkv(qkv);
-    exchange(qkv_width(whole_));
-    unpack_whole(arrived_, qkv, qkv_width(whole_));
+    pack_qkv(qkv, threads);
+    exchange(rows() * qkv_width(whole_), threads);
+    unpack_whole(arrived_, qkv, qkv_width(whole_), threads);
     const T* in = qkv;
     kernels::attention_forward<T>(whole_, queries(in), keys(in), values(in), heads(heads_whole_),
                                   lse, threads);
-    pack_whole(heads_whole_, head_width(whole_));
-    exchange(head_width(whole_));
+    pack_whole(heads_whole_, head_width(whole_), threads);
+    exchange(rows() * head_width(whole_), threads);
     for (int peer = 0; peer < ranks_; ++peer)
-      copy_columns<T>(block(arrived_, peer, head_width(whole_)), head_width(whole_),
-                      attention + peer * head_width(whole_), head_width(shape_), rows(),
-                      head_width(whole_));
+      copy_columns(block(arrived_, peer, rows() * head_width(whole_)), head_width(whole_),
+                   attention + peer * head_width(whole_), head_width(shape_), head_width(whole_),
+                   threads);
   }
 
   void backward(const T* qkv, const T* attention, const W* lse, const T* d_attention, T* d_qkv,
                 kernels::Threads threads) override {
     send_gradients(attention, d_attention, threads);
-    std::fill_n(d_qkv_whole_, rows() * qkv_width(shape_), W{0});
+    kernels::clear<W>(d_qkv_whole_, rows() * qkv_width(shape_), threads);
     const T* d_heads = heads_whole_;
     kernels::attention_backward_partial<T>(whole_, {.time = whole_.time, .diagonal = 0},
                                            queries(qkv), keys(qkv), values(qkv), lse,
                                            row_dot_whole_, heads(d_heads), queries(d_qkv_whole_),
                                            keys(d_qkv_whole_), values(d_qkv_whole_), threads);
-    pack_whole(narrowed_gradients(threads), qkv_width(whole_));
-    exchange(qkv_width(whole_));
-    for (int peer = 0; peer < ranks_; ++peer) unpack_qkv(peer, d_qkv);
+    pack_whole(narrowed_gradients(threads), qkv_width(whole_), threads);
+    exchange(rows() * qkv_width(whole_), threads);
+    for (int peer = 0; peer < ranks_; ++peer) unpack_qkv(peer, d_qkv, threads);
   }
 
  private:
@@ -95,8 +87,8 @@ class UlyssesAttention final : public Attention<T> {
   }
   static std::int64_t head_width(const kernels::AttentionShape& s) { return s.heads * s.head_dim; }
   std::int64_t rows() const { return shape_.batch * shape_.time; }
-  // What goes to or came from a peer.
-  T* block(T* buffer, int peer, std::int64_t width) const { return buffer + peer * rows() * width; }
+  // What goes to or came from a peer, of so many elements.
+  T* block(T* buffer, int peer, std::int64_t count) const { return buffer + peer * count; }
 
   // Views of whole arrays.
   template <typename U>
@@ -131,101 +123,107 @@ class UlyssesAttention final : public Attention<T> {
            (whole_.heads + pair * whole_.kv_heads) * d, whole_.kv_heads * d);
     }
   }
-  void pack_qkv(const T* qkv) {
+  // `width` columns of this rank's rows, between matrices of other widths.
+  void copy_columns(const T* source, std::int64_t source_width, T* target,
+                    std::int64_t target_width, std::int64_t width, kernels::Threads threads) const {
+    kernels::copy_rows<T>(target, source,
+                          {.rows = rows(),
+                           .width = width,
+                           .target_stride = target_width,
+                           .source_stride = source_width},
+                          threads);
+  }
+  void pack_qkv(const T* qkv, kernels::Threads threads) {
     for (int peer = 0; peer < ranks_; ++peer) {
-      T* target = block(sent_, peer, qkv_width(whole_));
+      T* target = block(sent_, peer, rows() * qkv_width(whole_));
       for_each_part(peer, [&](std::int64_t shared, std::int64_t whole, std::int64_t count) {
-        copy_columns<T>(qkv + shared, qkv_width(shape_), target + whole, qkv_width(whole_), rows(),
-                        count);
+        copy_columns(qkv + shared, qkv_width(shape_), target + whole, qkv_width(whole_), count,
+                     threads);
       });
     }
   }
-  void unpack_qkv(int peer, T* qkv) {
-    const T* source = block(arrived_, peer, qkv_width(whole_));
+  void unpack_qkv(int peer, T* qkv, kernels::Threads threads) {
+    const T* source = block(arrived_, peer, rows() * qkv_width(whole_));
     for_each_part(peer, [&](std::int64_t shared, std::int64_t whole, std::int64_t count) {
-      copy_columns<T>(source + whole, qkv_width(whole_), qkv + shared, qkv_width(shape_), rows(),
-                      count);
+      copy_columns(source + whole, qkv_width(whole_), qkv + shared, qkv_width(shape_), count,
+                   threads);
     });
   }
 
   // Between blocks by rank, [ranks][B, T / c, width], and whole arrays, [B, T, width].
-  void unpack_whole(T* blocks, T* whole, std::int64_t width) const {
+  void unpack_whole(T* blocks, T* whole, std::int64_t width, kernels::Threads threads) const {
     const std::int64_t run = shape_.time * width;
-    for (int peer = 0; peer < ranks_; ++peer) {
-      for (std::int64_t b = 0; b < shape_.batch; ++b)
-        std::copy_n(block(blocks, peer, width) + b * run, run, whole + (b * ranks_ + peer) * run);
-    }
+    for (int peer = 0; peer < ranks_; ++peer)
+      kernels::copy_rows<T>(
+          whole + peer * run, block(blocks, peer, rows() * width),
+          {.rows = shape_.batch, .width = run, .target_stride = ranks_ * run, .source_stride = run},
+          threads);
   }
-  void pack_whole(const T* whole, std::int64_t width) {
+  void pack_whole(const T* whole, std::int64_t width, kernels::Threads threads) {
     const std::int64_t run = shape_.time * width;
-    for (int peer = 0; peer < ranks_; ++peer) {
-      for (std::int64_t b = 0; b < shape_.batch; ++b)
-        std::copy_n(whole + (b * ranks_ + peer) * run, run, block(sent_, peer, width) + b * run);
-    }
+    for (int peer = 0; peer < ranks_; ++peer)
+      kernels::copy_rows<T>(
+          block(sent_, peer, rows() * width), whole + peer * run,
+          {.rows = shape_.batch, .width = run, .target_stride = run, .source_stride = ranks_ * run},
+          threads);
   }
 
-  // The gradients of this rank's positions and their row sums go to the ranks of the heads.
+  // The gradients of this rank's positions go to the ranks of the heads; behind them, [B, H / c,
+  // T / c] of W, their row sums.
   void send_gradients(const T* attention, const T* d_attention, kernels::Threads threads) {
     const std::int64_t width = head_width(shape_);
     kernels::attention_row_dot<T>(shape_, {attention, shape_.time * width, width},
                                   {d_attention, shape_.time * width, width}, row_dot_, threads);
-    const std::int64_t sent = head_width(whole_) + whole_.heads * kSumWidth;
+    const std::int64_t gradients = rows() * head_width(whole_);
+    const std::int64_t sums = rows() * whole_.heads * kSumWidth;
+    const std::int64_t run = shape_.time * kSumWidth;  // of one head of one sequence
+    const auto* row_dot = reinterpret_cast<const T*>(row_dot_);
     for (int peer = 0; peer < ranks_; ++peer) {
-      T* target = block(sent_, peer, sent);
-      copy_columns<T>(d_attention + peer * head_width(whole_), width, target, sent, rows(),
-                      head_width(whole_));
-      for_each_row_sum(peer * whole_.heads, shape_,
-                       [&](std::int64_t row, std::int64_t head, std::int64_t at) {
-                         std::memcpy(target + row * sent + head_width(whole_) + head * kSumWidth,
-                                     row_dot_ + at, sizeof(W));
-                       });
+      T* target = block(sent_, peer, gradients + sums);
+      copy_columns(d_attention + peer * head_width(whole_), width, target, head_width(whole_),
+                   head_width(whole_), threads);
+      kernels::copy_rows<T>(target + gradients, row_dot + peer * whole_.heads * run,
+                            {.rows = shape_.batch,
+                             .width = whole_.heads * run,
+                             .target_stride = whole_.heads * run,
+                             .source_stride = shape_.heads * run},
+                            threads);
     }
-    exchange(sent);
+    exchange(gradients + sums, threads);
+    auto* row_dot_whole = reinterpret_cast<T*>(row_dot_whole_);
     for (int peer = 0; peer < ranks_; ++peer) {
-      const T* source = block(arrived_, peer, sent);
-      for (std::int64_t b = 0; b < shape_.batch; ++b) {
-        const std::int64_t position = peer * shape_.time;
-        copy_columns<T>(source + b * shape_.time * sent, sent,
-                        heads_whole_ + (b * whole_.time + position) * head_width(whole_),
-                        head_width(whole_), shape_.time, head_width(whole_));
-        for (std::int64_t t = 0; t < shape_.time; ++t) {
-          for (std::int64_t head = 0; head < whole_.heads; ++head) {
-            std::memcpy(
-                row_dot_whole_ + (b * whole_.heads + head) * whole_.time + position + t,
-                source + (b * shape_.time + t) * sent + head_width(whole_) + head * kSumWidth,
-                sizeof(W));
-          }
-        }
-      }
-    }
-  }
-  // Calls body(row, head counted from first, index in [B, H, T]) for this rank's heads of a peer.
-  template <typename Body>
-  void for_each_row_sum(std::int64_t first, const kernels::AttentionShape& s, Body&& body) const {
-    for (std::int64_t b = 0; b < s.batch; ++b) {
-      for (std::int64_t head = 0; head < whole_.heads; ++head) {
-        for (std::int64_t t = 0; t < s.time; ++t)
-          body(b * s.time + t, head, (b * s.heads + first + head) * s.time + t);
-      }
+      const T* source = block(arrived_, peer, gradients + sums);
+      const std::int64_t piece = shape_.time * head_width(whole_);
+      kernels::copy_rows<T>(heads_whole_ + peer * piece, source,
+                            {.rows = shape_.batch,
+                             .width = piece,
+                             .target_stride = ranks_ * piece,
+                             .source_stride = piece},
+                            threads);
+      kernels::copy_rows<T>(row_dot_whole + peer * run, source + gradients,
+                            {.rows = shape_.batch * whole_.heads,
+                             .width = run,
+                             .target_stride = ranks_ * run,
+                             .source_stride = run},
+                            threads);
     }
   }
 
-  // Block i of sent_ goes to rank i, block i of arrived_ comes from it; [rows, width] each.
-  void exchange(std::int64_t width) {
+  // Block i of sent_ goes to rank i, block i of arrived_ comes from it; `count` elements each.
+  void exchange(std::int64_t count, kernels::Threads threads) {
     const int rank = context_.rank();
-    const std::int64_t count = rows() * width;
     std::vector<comm::Request> requests;
     for (int i = 1; i < ranks_; ++i) {
       const int peer = (rank - i + ranks_) % ranks_;
       requests.push_back(
-          context_.start_recv(block(arrived_, peer, width), count, dtype_of_v<T>, peer));
+          context_.start_recv(block(arrived_, peer, count), count, dtype_of_v<T>, peer));
     }
     for (int i = 1; i < ranks_; ++i) {
       const int peer = (rank + i) % ranks_;
       requests.push_back(
-          context_.start_send(block(sent_, peer, width), count, dtype_of_v<T>, peer));
+          context_.start_send(block(sent_, peer, count), count, dtype_of_v<T>, peer));
     }
-    std::copy_n(block(sent_, rank, width), count, block(arrived_, rank, width));
+    kernels::copy<T>(block(arrived_, rank, count), block(sent_, rank, count), count, threads);
     for (comm::Request& request : requests) request.wait();
   }
 

@@ -54,11 +54,13 @@ std::string twin_notice() {
 
 OpenDevice::OpenDevice(double timeout_s) {
   train_.accelerator = &accelerator_;
-  train_.open_door = [this, timeout_s](comm::Communicator& group) {
+  train_.open_door = [this, timeout_s](comm::Communicator& group, model::Parallel::Moves moves) {
     return comm::open_device_door(
         group, accelerator_.stream(),
         [this](const void* pointer) { return accelerator_.owns(pointer); },
-        resident_options(timeout_s));
+        resident_options(timeout_s),
+        moves == model::Parallel::Moves::kMessages ? comm::DoorUse::kCollectivesAndMessages
+                                                   : comm::DoorUse::kCollectives);
   };
   train_.name = device::properties().name;
 }

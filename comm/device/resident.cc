@@ -22,6 +22,17 @@ void require(bool legal, const char* name, std::int64_t value, const std::string
   }
 }
 
+template <typename T>
+device::Memory upload(const std::vector<T>& values, device::Stream& stream) {
+  device::Memory memory(values.size() * sizeof(T));
+  stream.copy(memory.data(), values.data(), memory.size_bytes());
+  return memory;
+}
+
+std::int64_t divide_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit; }
+
+}  // namespace
+
 void require_legal(const ResidentOptions& options, int world) {
   require(world <= kLinkWorldMax, "world", world, "1 to " + std::to_string(kLinkWorldMax));
   const int blocks = device::properties().multiprocessors;
@@ -36,22 +47,11 @@ void require_legal(const ResidentOptions& options, int world) {
           "multiples of 32 up to " + std::to_string(kThreadsMax) + ", no less than the world");
 }
 
-template <typename T>
-device::Memory upload(const std::vector<T>& values, device::Stream& stream) {
-  device::Memory memory(values.size() * sizeof(T));
-  stream.copy(memory.data(), values.data(), memory.size_bytes());
-  return memory;
-}
-
-std::string text_of(double value) {
+std::string seconds_text(double seconds) {
   char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
+  std::snprintf(text, sizeof text, "%g s", seconds);
   return text;
 }
-
-std::int64_t divide_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit; }
-
-}  // namespace
 
 Resident::Resident(Bootstrap& bootstrap, const ResidentOptions& options)
     : options_(options), calls_(kCallsKept) {
@@ -221,8 +221,9 @@ void Resident::check(device::Stream& stream) {
   const std::string gone = memory_.gone(peer);
   throw Error(gone.empty() ? Cause::kTimeout : Cause::kPeerGone, links_.rank, peer,
               "collective on device memory: " + describe_call(abort_call(word)) + ": rank " +
-                  std::to_string(waiting) + " waited longer than " + text_of(options_.timeout_s) +
-                  " s for rank " + std::to_string(peer) + (gone.empty() ? "" : ", which " + gone));
+                  std::to_string(waiting) + " waited longer than " +
+                  seconds_text(options_.timeout_s) + " for rank " + std::to_string(peer) +
+                  (gone.empty() ? "" : ", which " + gone));
 }
 
 // Both calls as the two ranks said themselves, to this rank's memory.

@@ -24,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -47,6 +48,11 @@ struct ResidentOptions {
   unsigned threads = 512;  // of a block, a multiple of 32, at most 512
   double timeout_s = 60;
 };
+
+// Throws UsageError on options that no device takes.
+void require_legal(const ResidentOptions& options, int world);
+// "0.2 s".
+[[nodiscard]] std::string seconds_text(double seconds);
 
 // A call: shapes as in sched/collective/contract.h, memory of this device.
 struct ResidentWork {

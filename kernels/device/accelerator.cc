@@ -46,6 +46,22 @@ void DeviceAccelerator::clear(void* target, std::size_t size_bytes) {
   stream_.fill(target, 0, size_bytes);
 }
 
+void DeviceAccelerator::fill(float* target, float value, std::int64_t count) {
+  kernels::fill(target, value, count, stream_);
+}
+
+void DeviceAccelerator::copy_rows(void* target, const void* source, const CopyRows& rows) {
+  stream_.copy_rows(target, source,
+                    {.rows = static_cast<std::size_t>(rows.rows),
+                     .row_bytes = static_cast<std::size_t>(rows.width),
+                     .target_stride = static_cast<std::size_t>(rows.target_stride),
+                     .source_stride = static_cast<std::size_t>(rows.source_stride)});
+}
+
+void DeviceAccelerator::convert(const float* source, bf16* target, std::int64_t count) {
+  kernels::convert(source, target, count, stream_);
+}
+
 void* DeviceAccelerator::grow(device::Memory& memory, std::size_t size_bytes) {
   if (memory.size_bytes() < size_bytes) {
     stream_.synchronize();  // queued work may still use the old one
@@ -201,6 +217,28 @@ void DeviceAccelerator::attention_backward(const AttentionShape& shape, HeadView
                                            HeadView<bf16> d_k, HeadView<bf16> d_v) {
   kernels::attention_backward(shape, q, k, v, o, lse, d_o, d_q, d_k, d_v,
                               workspace(shape.batch * shape.heads * shape.time), stream_);
+}
+
+void DeviceAccelerator::attention_forward_partial(const AttentionShape& shape, KeySpan keys,
+                                                  HeadView<const bf16> q, HeadView<const bf16> k,
+                                                  HeadView<const bf16> v, HeadView<float> o,
+                                                  float* lse) {
+  kernels::attention_forward_partial(shape, keys, q, k, v, o, lse, stream_);
+}
+
+void DeviceAccelerator::attention_backward_partial(const AttentionShape& shape, KeySpan keys,
+                                                   HeadView<const bf16> q, HeadView<const bf16> k,
+                                                   HeadView<const bf16> v, const float* lse,
+                                                   const float* row_dot, HeadView<const bf16> d_o,
+                                                   HeadView<float> d_q, HeadView<float> d_k,
+                                                   HeadView<float> d_v) {
+  kernels::attention_backward_partial(shape, keys, q, k, v, lse, row_dot, d_o, d_q, d_k, d_v,
+                                      stream_);
+}
+
+void DeviceAccelerator::attention_row_dot(const AttentionShape& shape, HeadView<const bf16> o,
+                                          HeadView<const bf16> d_o, float* row_dot) {
+  kernels::attention_row_dot<bf16>(shape, o, d_o, row_dot, stream_);
 }
 
 void DeviceAccelerator::embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens,

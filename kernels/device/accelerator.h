@@ -23,6 +23,9 @@ class DeviceAccelerator final : public Accelerator {
   void synchronize() override { stream_.synchronize(); }
   void copy(void* target, const void* source, std::size_t size_bytes) override;
   void clear(void* target, std::size_t size_bytes) override;
+  void fill(float* target, float value, std::int64_t count) override;
+  void copy_rows(void* target, const void* source, const CopyRows& rows_in_bytes) override;
+  void convert(const float* source, bf16* target, std::int64_t count) override;
 
   void gemm(const GemmCall<bf16, bf16>& call) override;
   void gemm(const GemmCall<bf16, float>& call) override;
@@ -58,6 +61,16 @@ class DeviceAccelerator final : public Accelerator {
                           HeadView<const bf16> k, HeadView<const bf16> v, HeadView<const bf16> o,
                           const float* lse, HeadView<const bf16> d_o, HeadView<bf16> d_q,
                           HeadView<bf16> d_k, HeadView<bf16> d_v) override;
+  void attention_forward_partial(const AttentionShape& shape, KeySpan keys, HeadView<const bf16> q,
+                                 HeadView<const bf16> k, HeadView<const bf16> v, HeadView<float> o,
+                                 float* lse) override;
+  void attention_backward_partial(const AttentionShape& shape, KeySpan keys, HeadView<const bf16> q,
+                                  HeadView<const bf16> k, HeadView<const bf16> v, const float* lse,
+                                  const float* row_dot, HeadView<const bf16> d_o,
+                                  HeadView<float> d_q, HeadView<float> d_k,
+                                  HeadView<float> d_v) override;
+  void attention_row_dot(const AttentionShape& shape, HeadView<const bf16> o,
+                         HeadView<const bf16> d_o, float* row_dot) override;
   void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, const bf16* table,
                          const bf16* positions, bf16* y) override;
   void embedding_backward(const EmbeddingShape& shape, const std::int32_t* tokens, const bf16* d_y,

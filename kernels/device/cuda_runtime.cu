@@ -2,6 +2,7 @@
 // where there is one, the remedy.
 #include <cuda_runtime.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -71,6 +72,9 @@ struct Stream::State {
 };
 
 std::string unavailable() {
+  // Before the first call that makes a context: kernels of different streams wait for each other's
+  // ranks, so that no two streams may share a queue if that can be helped. Another value stays.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   // The runtime calls a driver that is not there one that is too old.
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
@@ -256,6 +260,13 @@ void Stream::fill(void* target, std::uint8_t value, std::size_t size_bytes) {
   check(cudaMemsetAsync(target, value, size_bytes, state_->stream), "filling");
 }
 
+void Stream::copy_rows(void* target, const void* source, const Rows& rows) {
+  if (rows.rows == 0 || rows.row_bytes == 0) return;
+  check(cudaMemcpy2DAsync(target, rows.target_stride, source, rows.source_stride, rows.row_bytes,
+                          rows.rows, cudaMemcpyDefault, state_->stream),
+        "copying rows");
+}
+
 void Stream::wait(const Event& event) {
   check(cudaStreamWaitEvent(state_->stream, event.state_->event, 0), "waiting for another stream");
 }
@@ -275,6 +286,14 @@ void Stream::begin_capture() {
   check(cudaStreamBeginCapture(state_->stream, cudaStreamCaptureModeThreadLocal),
         "beginning a capture");
 }
+
+bool Stream::recording() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(state_->stream, &status), "asking for a capture");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+bool is_left_out(const char*) { return false; }
 
 Graph Stream::end_capture() {
   cudaGraph_t recorded = nullptr;

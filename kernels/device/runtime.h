@@ -11,6 +11,9 @@
 // Invariants
 //   1. Work of one stream runs in the order of the calls; nothing orders two streams but Event.
 //   2. Memory is never read or written by the host while queued work may touch it.
+//   3. Between begin_capture() and end_capture() the recording thread neither waits for nor asks
+//      about work, allocates or frees memory, nor copies memory that is not this seam's. Recorded
+//      work waits for recorded events only, and every stream that joined is waited for at the end.
 #pragma once
 
 #include <array>
@@ -100,10 +103,11 @@ class Memory {
   MemoryKind kind_ = MemoryKind::kDevice;
 };
 
+class Graph;
 class Stream;
 
 // A mark in a stream. Recording again replaces the mark; a wait refers to the latest record before
-// it.
+// it, and to nothing when there is none.
 class Event {
  public:
   Event();
@@ -116,6 +120,7 @@ class Event {
   [[nodiscard]] double seconds_since(const Event& earlier) const;  // both must be ready
 
  private:
+  friend class Graph;
   friend class Stream;
   struct State;
   std::shared_ptr<State> state_;  // shared with queued work, which may outlive the handle
@@ -148,14 +153,24 @@ class Stream {
   // memory.
   void copy(void* target, const void* source, std::size_t size_bytes);
   void fill(void* target, std::uint8_t value, std::size_t size_bytes);
+  // `rows` rows of row_bytes each, which lie that many bytes apart.
+  struct Rows {
+    std::size_t rows = 0;
+    std::size_t row_bytes = 0;
+    std::size_t target_stride = 0;
+    std::size_t source_stride = 0;
+  };
+  void copy_rows(void* target, const void* source, const Rows& rows);
   void wait(const Event& event);
 
   void synchronize();
   [[nodiscard]] bool idle();
 
-  // Between the two, work is recorded instead of run.
+  // Between the two, work is recorded instead of run, also that of streams which meanwhile wait for
+  // an event recorded here.
   void begin_capture();
   [[nodiscard]] Graph end_capture();
+  [[nodiscard]] bool recording() const;
 
   struct State;
   [[nodiscard]] State& state() const { return *state_; }  // for launch.h
@@ -163,6 +178,10 @@ class Stream {
  private:
   std::unique_ptr<State> state_;
 };
+
+// For kernels/device/required.h: whether the twin's configuration leaves out the ordering statement
+// of that name. Never on hardware.
+[[nodiscard]] bool is_left_out(const char* name);
 
 // Names one device allocation to another process of this machine; plain bytes, sent by the
 // bootstrap.

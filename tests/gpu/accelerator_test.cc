@@ -243,6 +243,7 @@ TEST(Accelerator, ACommunicatorTakesArraysOfEither) {
                             {.algorithm = "two_shot"});
     comm::Request request = communicator.start_reduce_scatter(
         shared, shared + 10 * communicator.rank(), 10, DType::kF32, ReduceOp::kMax);
+    request.wait();  // the device, not the host
     EXPECT_FALSE(request.pending());
     accelerator.synchronize();
     for (std::size_t i = 0; i < 30; ++i) EXPECT_EQ(shared[i], static_cast<float>(3 * i));

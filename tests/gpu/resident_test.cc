@@ -18,6 +18,7 @@
 #include "tests/comm/support/processes.h"
 #include "tests/gpu/device_array.h"
 #include "tests/gpu/races.h"
+#include "tests/gpu/ranks.h"
 #include "tests/gpu/rows.h"
 #include "tests/gpu/scenarios.h"
 
@@ -30,38 +31,6 @@ using comm::Resident;
 using comm::ResidentOptions;
 using comm::ResidentWork;
 using sched::Collective;
-
-// Runs body(bootstrap) on one thread per rank, each under the caller's twin configuration; rethrows
-// what made the others fail. Deadlines that only a hang may meet are long: ranks outnumber cores.
-void run_ranks(int world, const std::function<void(comm::Bootstrap&)>& body) {
-  twin::Config config = twin::Scope::current();
-  const bool may_hang = config.removed != nullptr;
-  if (!may_hang) config.spin_limit_s = 100;
-  const auto bootstraps = comm::thread_bootstraps(world, may_hang ? 1.0 : 100.0);
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world));
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < bootstraps.size(); ++r) {
-    threads.emplace_back([&, r] {
-      const twin::Scope scope(config);
-      try {
-        body(*bootstraps[r]);
-      } catch (...) {
-        errors[r] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  std::exception_ptr waited;
-  for (const std::exception_ptr& error : errors) {
-    if (!error) continue;
-    try {
-      std::rethrow_exception(error);
-    } catch (const comm::Error&) {
-      waited = error;
-    }
-  }
-  if (waited) std::rethrow_exception(waited);
-}
 
 TEST(Resident, EveryRowGivesTheBitsOfTheCpuExecutorOnWorlds1To8) {
   if (kRaceDetector) GTEST_SKIP() << "the CPU executor is not instrumented: run by test_gpu";

@@ -72,6 +72,22 @@ TEST(DeviceRules, EveryOrderingStatementIsRequired) {
   }
 }
 
+// Of host code: what makes one stream wait for another.
+TEST(DeviceRules, EveryWaitOfAStreamIsRequired) {
+  int waits = 0;
+  for (const SourceFile& file : testing::device_sources()) {
+    if (!file.name.starts_with("comm/device/") || !file.name.ends_with(".cc")) continue;
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string code = without_comment(file.lines[i]);
+      if (code.find(".wait(") == std::string::npos) continue;
+      ++waits;
+      EXPECT_NE(code.find("REQUIRED("), std::string::npos)
+          << file.name << ":" << i + 1 << ": " << code;
+    }
+  }
+  EXPECT_GE(waits, 4);
+}
+
 TEST(DeviceRules, RequiredNamesAreUniqueAndEveryFileHasAScenario) {
   std::map<std::string, std::string> seen;
   for (const SourceFile& file : testing::device_sources()) {

@@ -15,6 +15,8 @@ namespace sinew::testing {
 [[nodiscard]] bool gemm_mma_scenario(device::Stream& stream);
 [[nodiscard]] bool gemm_wgmma_scenario(device::Stream& stream);
 [[nodiscard]] bool different_calls_scenario(device::Stream& stream);
+[[nodiscard]] bool door_scenario(device::Stream& stream);
+[[nodiscard]] bool messages_scenario(device::Stream& stream);
 [[nodiscard]] bool resident_scenario(device::Stream& stream);
 [[nodiscard]] bool small_collectives_scenario(device::Stream& stream);
 [[nodiscard]] bool layer_norm_scenario(device::Stream& stream);
@@ -26,6 +28,8 @@ struct Scenario {
 };
 
 inline constexpr Scenario kScenarios[] = {
+    {"comm/device/door.cc", door_scenario},
+    {"comm/device/messages.cu", messages_scenario},
     {"comm/device/resident.cu", resident_scenario},
     {"comm/device/small.cu", small_collectives_scenario},
     {"comm/device/wire.h", different_calls_scenario},

@@ -14,14 +14,15 @@ struct SourceFile {
   std::vector<std::string> lines;
 };
 
-// kernels/**.cu, .h below kernels/device (the twin aside), and .cu and .h of comm/device.
+// kernels/**.cu, .h below kernels/device (the twin aside), and comm/device.
 inline std::vector<SourceFile> device_sources() {
   const std::filesystem::path root = SINEW_SOURCE_DIR;
   std::vector<SourceFile> files;
   for (const char* folder : {"kernels", "comm"}) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
       const std::string name = std::filesystem::relative(entry.path(), root).string();
-      const bool source = name.ends_with(".cu");
+      const bool source =
+          name.ends_with(".cu") || (name.starts_with("comm/device/") && name.ends_with(".cc"));
       const bool header = name.ends_with(".h") &&
                           (name.starts_with("kernels/device/") || name.starts_with("comm/device/"));
       if ((!source && !header) || name.starts_with("kernels/device/twin/")) continue;
@@ -43,9 +44,9 @@ inline std::string required_name(const std::string& line) {
   return line.substr(begin + kOpening.size(), end - begin - kOpening.size());
 }
 
-// thread.h defines REQUIRED and names nothing.
+// These define REQUIRED and name nothing.
 inline bool names_required(const SourceFile& file) {
-  return file.name != "kernels/device/gpu/thread.h";
+  return file.name != "kernels/device/gpu/thread.h" && file.name != "kernels/device/required.h";
 }
 
 }  // namespace sinew::testing

@@ -50,19 +50,25 @@ Run train(const TrainPlan& plan, comm::Communicator& ranks, const TrainDevice* d
   return run;
 }
 
-Run train_on_device(const TrainPlan& plan, comm::Communicator& ranks) {
+// kByHost: as where the ranks of a pipeline cannot map each other's memory.
+enum class Messages : std::uint8_t { kByDevice, kByHost };
+
+Run train_on_device(const TrainPlan& plan, comm::Communicator& ranks, Messages where) {
   kernels::DeviceAccelerator accelerator;
   const TrainDevice device = {
       .accelerator = &accelerator,
-      .open_door =
-          [&](comm::Communicator& group) {
-            comm::ResidentOptions options;
-            options.channels = 2;
-            options.threads = 32;
-            return comm::open_device_door(
-                group, accelerator.stream(),
-                [&](const void* pointer) { return accelerator.owns(pointer); }, options);
-          },
+      .open_door = [&](comm::Communicator& group,
+                       Parallel::Moves moves) -> std::unique_ptr<comm::DeviceDoor> {
+        const bool messages = moves == Parallel::Moves::kMessages;
+        if (messages && where == Messages::kByHost) return nullptr;
+        comm::ResidentOptions options;
+        options.channels = 2;
+        options.threads = 32;
+        return comm::open_device_door(
+            group, accelerator.stream(),
+            [&](const void* pointer) { return accelerator.owns(pointer); }, options,
+            messages ? comm::DoorUse::kCollectivesAndMessages : comm::DoorUse::kCollectives);
+      },
       .name = "twin"};
   return train(plan, ranks, &device);
 }
@@ -106,14 +112,14 @@ void expect_predicted(const Summary& summary, int world, const std::string& wher
   EXPECT_GE(bytes, 4) << where;
 }
 
-void expect_same_on_both(const TrainOptions& options, int world) {
+void expect_same_on_both(const TrainOptions& options, int world, Messages messages) {
   const TrainPlan plan = make_plan(options, world);
   ASSERT_EQ(refuse_on_device(plan), "");
   const std::string where = name_of(plan.options);
   std::mutex one;
   comm::Communicator::run_threads(world, {}, [&](comm::Communicator& ranks) {
     const Run host = train(plan, ranks, nullptr);
-    const Run device = train_on_device(plan, ranks);
+    const Run device = train_on_device(plan, ranks, messages);
     const std::lock_guard lock(one);
     expect_predicted(device.summary, world, where);
     if (ranks.rank() == 0) expect_equal(device, host, options.rounding, where);
@@ -144,7 +150,10 @@ constexpr const char* kLlama =
 struct Layout {
   const char* model;
   int tp = 1;
+  int cp = 1;
+  const char* cp_mode = "zigzag";
   int pp = 1;
+  Messages messages = Messages::kByDevice;
   int zero = 0;
   int shard = 0;
   bool sequence_parallel = false;
@@ -161,6 +170,8 @@ void expect_same_on_both(std::vector<Layout> layouts, int world) {
   for (const Layout& layout : layouts) {
     TrainOptions options = small_options(directory.write("model.json", layout.model));
     options.tp = layout.tp;
+    options.cp = layout.cp;
+    options.cp_mode = layout.cp_mode;
     options.pp = layout.pp;
     options.zero = layout.zero;
     options.shard = layout.shard;
@@ -169,8 +180,8 @@ void expect_same_on_both(std::vector<Layout> layouts, int world) {
     options.recompute = layout.recompute;
     options.dropout = layout.dropout;
     options.rounding = layout.rounding;
-    options.batch = std::max(4, 2 * world / (layout.tp * layout.pp));
-    expect_same_on_both(options, world);
+    options.batch = std::max(4, 2 * world / (layout.tp * layout.cp * layout.pp));
+    expect_same_on_both(options, world, layout.messages);
   }
 }
 
@@ -187,12 +198,34 @@ TEST(Train, TwoRanksOfTheDeviceTrainAsTheProcessorInEveryKindOfParallelism) {
                        {.model = kLlama, .tp = 2, .sequence_parallel = true},
                        {.model = kGpt2, .tp = 2, .sequence_parallel = true, .dropout = 0.1},
                        {.model = kGpt2, .pp = 2},
+                       {.model = kGpt2, .pp = 2, .messages = Messages::kByHost},
                        {.model = kLlama, .pp = 2, .schedule = "zb-h1"},
                        {.model = kGpt2, .zero = 0},
                        {.model = kGpt2, .zero = 1},
                        {.model = kLlama, .zero = 2},
                        {.model = kGpt2, .zero = 3}},
                       2);
+}
+
+TEST(Train, TwoRanksOfTheDeviceShareSequencesAsTheProcessorInEveryMode) {
+  expect_same_on_both({{.model = kGpt2, .cp = 2},
+                       {.model = kGpt2, .cp = 2, .cp_mode = "striped", .zero = 3, .dropout = 0.1},
+                       {.model = kGpt2, .cp = 2, .cp_mode = "ulysses", .zero = 1},
+                       {.model = kLlama, .cp = 2, .cp_mode = "ulysses", .recompute = "full"}},
+                      2);
+}
+
+TEST(Train, FourRanksOfTheDeviceShareSequencesBesideTensorParallelism) {
+  expect_same_on_both({{.model = kGpt2, .tp = 2, .cp = 2, .sequence_parallel = true},
+                       {.model = kGpt2, .tp = 2, .cp = 2, .cp_mode = "ulysses", .zero = 2}},
+                      4);
+}
+
+TEST(Train, FourRanksOfTheDeviceShareSequencesBesideAPipelineAndZeRO) {
+  expect_same_on_both(
+      {{.model = kLlama, .cp = 2, .cp_mode = "striped", .pp = 2, .schedule = "zb-h1"},
+       {.model = kLlama, .cp = 4, .cp_mode = "contiguous", .zero = 3}},
+      4);
 }
 
 TEST(Train, FourRanksOfTheDeviceTrainAsTheProcessorInParallelismOfTwoKinds) {
@@ -207,17 +240,16 @@ TEST(Train, FourRanksOfTheDeviceTrainAsTheProcessorInParallelismOfTwoKinds) {
 TEST(Train, WhatADeviceCannotTrainYetIsOneLineWithTheLegalValues) {
   const ScratchDirectory directory;
   const TrainOptions legal = small_options(directory.write("model.json", kGpt2));
-  const auto refusal = [&](const std::function<void(TrainOptions&)>& change, int world = 1) {
+  const auto refusal = [&](const std::function<void(TrainOptions&)>& change) {
     TrainOptions options = legal;
     change(options);
-    return refuse_on_device(make_plan(options, world));
+    return refuse_on_device(make_plan(options, 1));
   };
   EXPECT_EQ(refusal([](TrainOptions&) {}), "");
   const std::string narrow =
       directory.write("narrow.json", R"({"vocabulary": 44, "max_time": 12, "layers": 1,)"
                                      R"( "heads": 8, "channels": 32})");
   for (const std::string& line : {refusal([](TrainOptions& o) { o.dtype = "f32"; }),
-                                  refusal([](TrainOptions& o) { o.cp = 2; }, 2),
                                   refusal([](TrainOptions& o) { o.offload = "/tmp"; }),
                                   refusal([&](TrainOptions& o) { o.model = narrow; })}) {
     EXPECT_NE(line.find("legal values: "), std::string::npos) << line;

@@ -38,6 +38,7 @@ std::string describe(const Config& config) {
   std::string text = "order=" + std::string(name_of(config.order)) +
                      " async=" + name_of(config.async) + " seed=" + std::to_string(config.seed) +
                      " resident=" + std::to_string(config.resident_blocks);
+  if (config.streams == Streams::kPriority) text += " streams=priority";
   if (config.removed != nullptr) text += " removed=" + std::string(config.removed);
   return text;
 }

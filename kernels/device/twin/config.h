@@ -20,10 +20,17 @@ enum class Order : std::uint8_t {
 // early hides a missing wait: tests need both.
 enum class Async : std::uint8_t { kEager, kLazy, kRandom };
 
+// In which order the streams of a thread begin their work, as far as events leave it open.
+enum class Streams : std::uint8_t {
+  kFree,      // as the machine has it
+  kPriority,  // by priorities drawn from the seed (gate.h)
+};
+
 struct Config {
   Order order = Order::kFifo;
   Async async = Async::kLazy;
   std::uint64_t seed = 0;
+  Streams streams = Streams::kFree;
   int resident_blocks = 1;        // blocks of an ordinary launch that run at once
   int multiprocessors = 8;        // a launch whose blocks must all be resident may have this many
   double spin_limit_s = 20;       // busy waiting without progress for so long is reported
