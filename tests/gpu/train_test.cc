@@ -54,6 +54,10 @@ Run train(const TrainPlan& plan, comm::Communicator& ranks, const TrainDevice* d
 enum class Messages : std::uint8_t { kByDevice, kByHost };
 
 Run train_on_device(const TrainPlan& plan, comm::Communicator& ranks, Messages where) {
+  // Ranks outnumber cores, and a receive waits for as long as its sender computes.
+  twin::Config config = twin::Scope::current();
+  config.spin_limit_s = 100;
+  const twin::Scope scope(config);
   kernels::DeviceAccelerator accelerator;
   const TrainDevice device = {
       .accelerator = &accelerator,
@@ -64,6 +68,7 @@ Run train_on_device(const TrainPlan& plan, comm::Communicator& ranks, Messages w
         comm::ResidentOptions options;
         options.channels = 2;
         options.threads = 32;
+        options.timeout_s = 100;
         return comm::open_device_door(
             group, accelerator.stream(),
             [&](const void* pointer) { return accelerator.owns(pointer); }, options,

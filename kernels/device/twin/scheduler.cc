@@ -121,6 +121,10 @@ void block_self() { run_next(); }
 
 void progress(Launch& launch) { launch.idle_turns = 0; }
 
+// Turns in vain after which a launch leaves the core to those it waits for: a receive may wait for
+// as long as another rank computes.
+constexpr std::uint64_t kTurnsBeforeSleep = 200;
+
 void spin_turn(const Site& site) {
   Fiber& fiber = self();
   Launch& launch = launch_of(fiber);
@@ -132,7 +136,12 @@ void spin_turn(const Site& site) {
         now_s() - launch.idle_since_s > launch.config.spin_limit_s) {
       fail("busy waiting for more than %g s without progress", launch.config.spin_limit_s);
     }
-    sched_yield();
+    if (launch.idle_turns < launch.queue.count() + kTurnsBeforeSleep) {
+      sched_yield();
+    } else {
+      constexpr timespec kSleep = {.tv_sec = 0, .tv_nsec = 50'000};
+      nanosleep(&kSleep, nullptr);
+    }
   }
   if (launch.config.order == Order::kPriority) fiber.priority = --launch.lowest_priority;
   make_ready_last(fiber);
