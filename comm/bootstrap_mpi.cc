@@ -2,10 +2,16 @@
 // blobs.
 #include <mpi.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <string>
+#include <thread>
 
 #include "comm/bootstrap.h"
 #include "comm/error.h"
@@ -23,6 +29,42 @@ void finalize() {
   MPI_Finalized(&finalized);
   if (finalize_at_exit && finalized == 0) MPI_Finalize();
 }
+
+// MPI_Init waits for all ranks that were launched, without end: one that never calls it, as `true`
+// does, or a subcommand that needs no ranks, would hold the others for ever. While this lives, the
+// process ends at the deadline.
+class InitDeadline {
+ public:
+  explicit InitDeadline(double timeout_s) : thread_([this, timeout_s] { watch(timeout_s); }) {}
+  ~InitDeadline() {
+    {
+      const std::lock_guard lock(mutex_);
+      came_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+  InitDeadline(const InitDeadline&) = delete;
+  InitDeadline& operator=(const InitDeadline&) = delete;
+
+ private:
+  void watch(double timeout_s) {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, std::chrono::duration<double>(timeout_s), [this] { return came_; }))
+      return;
+    std::fprintf(stderr,
+                 "sinew: setup: not all ranks that were launched came to MPI_Init within %g s: "
+                 "each must run a "
+                 "subcommand that takes ranks\n",
+                 timeout_s);
+    _exit(1);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool came_ = false;
+  std::thread thread_;
+};
 
 // A launcher of another MPI starts P processes that each believe to be alone: P wrong answers
 // instead of one.
@@ -52,6 +94,7 @@ class MpiBootstrap final : public Bootstrap {
     MPI_Initialized(&initialized);
     if (initialized == 0) {
       int provided = 0;
+      const InitDeadline deadline(timeout_s);
       MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
       finalize_at_exit = true;
       std::atexit(finalize);

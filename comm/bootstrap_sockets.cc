@@ -15,6 +15,7 @@
 
 #include "comm/bootstrap.h"
 #include "comm/error.h"
+#include "sched/base/text.h"
 
 namespace sinew::comm {
 
@@ -157,13 +158,23 @@ std::unique_ptr<Bootstrap> socket_bootstrap(int rank, int world, const std::stri
   return std::make_unique<SocketBootstrap>(rank, world, path, timeout_s);
 }
 
+// On one machine; far beyond what its cores can serve.
+constexpr std::int64_t kMostLaunched = 4096;
+
 std::unique_ptr<Bootstrap> launched_bootstrap(double timeout_s) {
   const char* rank = std::getenv("SINEW_RANK");
   const char* world = std::getenv("SINEW_WORLD");
   const char* meet = std::getenv("SINEW_MEET");
   if (rank != nullptr && world != nullptr && meet != nullptr) {
     static int meetings = 0;  // all ranks of a run make the same ones, one after the other
-    return socket_bootstrap(std::atoi(rank), std::atoi(world),
+    const std::int64_t ranks = parse_int(world, "SINEW_WORLD");
+    const std::int64_t own = parse_int(rank, "SINEW_RANK");
+    if (ranks < 1 || ranks > kMostLaunched || own < 0 || own >= ranks) {
+      throw UsageError("SINEW_RANK=" + std::string(rank) + " with SINEW_WORLD=" + world +
+                       " is no rank: legal are worlds of 1 to " + std::to_string(kMostLaunched) +
+                       " and ranks from 0 below that");
+    }
+    return socket_bootstrap(static_cast<int>(own), static_cast<int>(ranks),
                             std::string(meet) + "/" + std::to_string(meetings++), timeout_s);
   }
 #if SINEW_HAVE_MPI

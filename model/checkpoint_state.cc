@@ -163,10 +163,18 @@ void remove_unfinished(const std::string& directory) {
 }
 
 CheckpointPaths find_checkpoint(const std::string& directory) {
+  // What may not be looked into is said in one line.
+  const auto exists = [](const std::string& path) {
+    std::error_code error;
+    const bool found = fs::exists(path, error);
+    if (error)
+      throw UsageError(fmt::format("{} cannot be looked at: {}", quoted(path), error.message()));
+    return found;
+  };
   std::string base = directory;
-  if (!fs::exists(base + "/state.json")) {
+  if (!exists(base + "/state.json")) {
     const std::string latest = directory + "/latest";
-    const bool named = fs::exists(latest);
+    const bool named = exists(latest);
     const std::string name = named ? std::string(trim(read_text(latest))) : std::string();
     const auto step = named ? step_of(name) : highest_step(directory);
     if (named && !step)
@@ -184,7 +192,7 @@ CheckpointPaths find_checkpoint(const std::string& directory) {
   CheckpointPaths paths{base + "/model.safetensors", base + "/optimizer.safetensors",
                         base + "/state.json"};
   for (const std::string& path : {paths.model, paths.optimizer, paths.state}) {
-    if (!fs::exists(path))
+    if (!exists(path))
       throw UsageError(fmt::format("checkpoint '{}' is damaged: '{}' is missing", base, path));
   }
   return paths;

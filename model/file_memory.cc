@@ -45,6 +45,10 @@ std::byte* map_file_memory(const std::string& folder, std::size_t size_bytes) {
                     quoted(folder)));
   }
   const int descriptor = open_nameless(folder);
+  if (descriptor < 0 && (errno == EACCES || errno == EROFS)) {
+    throw UsageError(fmt::format("offload {}: {}; legal: a folder that you may write",
+                                 quoted(folder), std::strerror(errno)));
+  }
   if (descriptor < 0) fail(folder, "created", errno);
   const int reserved = ::posix_fallocate(descriptor, 0, static_cast<off_t>(size_bytes));
   void* memory = MAP_FAILED;

@@ -193,6 +193,13 @@ void Args::refuse_given(const std::vector<std::string>& names, const std::string
   }
 }
 
+std::vector<Args::Given> Args::all_given() const {
+  std::vector<Given> all;
+  for (const std::string& name : impl_->names)
+    all.push_back({name, given(name) ? join(impl_->app.get_option(name)->results(), " ") : ""});
+  return all;
+}
+
 const std::vector<Args::Shown>& Args::shown() const { return impl_->shown; }
 
 bool Args::parse(std::span<const std::string> arguments) {

@@ -73,6 +73,14 @@ class Args {
   // `reason` says why.
   void refuse_given(const std::vector<std::string>& names, const std::string& reason) const;
 
+  // After parse(), for every option and flag in the order they were declared: its name and what was
+  // given, empty where it was not.
+  struct Given {
+    std::string name;
+    std::string text;
+  };
+  [[nodiscard]] std::vector<Given> all_given() const;
+
   // An option as help() shows it; a flag has no value.
   struct Shown {
     std::string name;

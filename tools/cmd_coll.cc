@@ -177,19 +177,21 @@ sched::Params params_of(const CollectiveShape& shape) {
 // insists.
 std::vector<std::string> names_for(const Request& request, const CollectiveShape& shape) {
   std::vector<std::string> names;
+  const auto add = [&names](std::string_view name) {
+    if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
+  };
   for (const std::string& name : request.algorithms) {
     if (name == "all") {
-      names.emplace_back("auto");
+      add("auto");
       for (const sched::Algorithm& row : sched::algorithms()) {
-        if (row.op == shape.op && row.refuse(params_of(shape)).empty())
-          names.emplace_back(row.name);
+        if (row.op == shape.op && row.refuse(params_of(shape)).empty()) add(row.name);
       }
     } else if (name == "auto") {
-      names.push_back(name);
+      add(name);
     } else {
       const std::string refusal = sched::find_algorithm(shape.op, name).refuse(params_of(shape));
       if (!refusal.empty()) throw UsageError(fmt::format("--algo {}: {}", name, refusal));
-      names.push_back(name);
+      add(name);
     }
   }
   return names;
@@ -201,12 +203,8 @@ sched::Cost prove(const sched::Schedule& schedule, const std::string& path, int 
     throw UsageError(fmt::format("--schedule '{}' is for {} ranks and {} were launched", path,
                                  schedule.contract.world, world));
   }
-  const sched::Verdict verdict = sched::verify(schedule);
-  if (!verdict.proved()) {
-    throw UsageError(
-        fmt::format("--schedule '{}' is wrong: {}\n{}", path, verdict.failure, verdict.drawing));
-  }
-  return verdict.facts.cost;
+  require_proved("--schedule", path, schedule);
+  return sched::verify(schedule).facts.cost;
 }
 
 // Of all ranks on this machine, for the largest case.
@@ -260,6 +258,8 @@ class Bench {
         links_ = bench::measure_links(communicator_, dtype, reduce);
         for (const CollectiveCase::Buffers buffers : request.buffers) {
           for (const sched::Collective op : request.ops) {
+            // What reduces nothing is measured once.
+            if (!sched::Contract{.op = op}.reduces() && reduce != request.reduces.front()) continue;
             heading(op, dtype, reduce, buffers);
             run_op(request, op, dtype, reduce, buffers);
           }
@@ -510,6 +510,20 @@ class Bench {
   bool first_ = true;
 };
 
+// Options that none of the operations or buffers asked for takes notice of.
+void require_effect(const Request& request, const Args& args) {
+  const auto some = [&](const auto& has) { return std::ranges::any_of(request.ops, has); };
+  const auto contract = [](sched::Collective op) { return sched::Contract{.op = op}; };
+  if (!some([&](sched::Collective op) { return contract(op).rooted(); }))
+    args.refuse_given({"--root"}, "here: of broadcast, reduce, gather and scatter");
+  if (!some([&](sched::Collective op) { return contract(op).reduces(); }))
+    args.refuse_given({"--reduce", "--factor"}, "here: of all_reduce, reduce_scatter and reduce");
+  if (!some([](sched::Collective op) { return op != sched::Collective::kBarrier; }))
+    args.refuse_given({"--inplace", "--dtype", "--bytes"}, "here: a barrier moves nothing");
+  if (std::ranges::find(request.buffers, CollectiveCase::Buffers::kPlain) == request.buffers.end())
+    args.refuse_given({"--copies"}, "here: it is of ordinary buffers");
+}
+
 // What only one kind of memory has is refused for the other.
 void require_fit(const Options& options, const Args& args, bool on_device) {
   const Options plain;
@@ -517,7 +531,12 @@ void require_fit(const Options& options, const Args& args, bool on_device) {
   const bool has_auto = std::any_of(names.begin(), names.end(), [](std::string_view name) {
     return trim(name) == "auto" || trim(name) == "all";
   });
+  if (options.baseline == "mpi" && launcher_of_environment().sockets)
+    throw UsageError(
+        "--baseline mpi needs ranks that mpirun started: these meet over sockets; legal here is "
+        "none");
   if (!on_device) {
+    if (!has_auto) args.refuse_given({"--selection"}, "without auto or all in --algo");
     args.refuse_given({"--channels"}, "on host memory: it needs --device cuda");
     if (!has_auto)
       args.refuse_given({"--explain-choice"}, "without auto or all in --algo: nothing is chosen");
@@ -565,11 +584,13 @@ int run_coll(const Options& options, const Args& args) {
   const Request request = parse_request(options);
   const bool on_device = wants_device(options.device, launcher_of_environment().rank == 0);
   require_fit(options, args, on_device);
+  require_effect(request, args);
   use_selection(options.selection);
   const auto communicator =
       comm::Communicator::from_mpi({.transport = on_device ? "auto" : options.transport,
                                     .timeout_s = options.timeout_s,
                                     .copies = copies_of(options.copies)});
+  require_same_options(*communicator, args);
   if (on_device) return run_on_device(*communicator, options, request);
   std::optional<Bench> bench;
   agree(*communicator, [&] {

@@ -123,6 +123,14 @@ void explain_pipeline(const sched::PipeAlgorithm& row, const Options& options, F
   files.json.write(record);
 }
 
+// Whether one of these operations has the algorithm that is explained where none is named.
+bool has_ring(const std::string& ops) {
+  const Selection all = select(ops, "all");
+  return std::ranges::any_of(all.collectives, [](const sched::Algorithm* row) {
+    return row->name == Options{}.algorithm;
+  });
+}
+
 // All rows of both registries: what the README's table is made of.
 void list_rows(JsonLines& json) {
   const Table table({{"operation", 14, true},
@@ -144,7 +152,8 @@ void list_rows(JsonLines& json) {
     show(kPipelineOp, row.name, row.formula, row.source);
 }
 
-int run_explain(const Options& options, const Args& args) {
+int run_explain(Options& options, const Args& args) {
+  if (!args.given("--algo") && !has_ring(options.op)) options.algorithm = "all";
   const Selection selection = select(options.op, options.algorithm);
   if (!options.list && selection.size() > 1 && !options.svg.empty()) {
     throw UsageError(fmt::format(
@@ -156,6 +165,7 @@ int run_explain(const Options& options, const Args& args) {
     refuse_unused(args, !selection.collectives.empty(), {"--root"}, !selection.pipelines.empty(),
                   {"--microbatches", "--chunks", "--times"});
   }
+  if (!options.list && !selection.collectives.empty()) refuse_root(args, selection.collectives);
   require_root(options.root, options.world);
   require_different("--svg", options.svg, "--json", options.json);
   Files files{Output("--svg", options.svg), JsonLines(options.json)};
@@ -194,7 +204,8 @@ Run declare_explain(Args& args) {
   auto o = std::make_shared<Options>();
   args.option("--op", o->op, "operations joined by commas, pipeline, or all");
   args.option("--algo", o->algorithm,
-              "algorithms and pipeline schedules joined by commas, or all that fit");
+              "algorithms and pipeline schedules joined by commas, or all that fit, as where none "
+              "is named and there is no ring");
   args.option("--world", o->world, "ranks", {.min = 1, .max = 64});
   args.option("--root", o->root, "root of broadcast, reduce, gather and scatter", {.min = 0});
   args.option("--microbatches", o->microbatches, "of a pipeline", {.min = 1, .max = 1000});

@@ -23,7 +23,7 @@ int run_export(const Options& options) {
   if (options.to.empty())
     throw UsageError("--to is missing: name the .safetensors or (llm.c) .bin file to write");
   const Output looked_at("--to", options.to);
-  const DType dtype = in_option("--dtype", [&] { return parse_dtype(options.dtype); });
+  const DType dtype = parse_dtype(options.dtype);
   model::check_export(options.to, dtype);
   const model::CheckpointPaths paths = model::find_checkpoint(options.checkpoint);
   model::export_weights(paths, options.to, dtype);
@@ -40,7 +40,8 @@ Run declare_export(Args& args) {
   args.option("--checkpoint", o->checkpoint,
               "folder of a training run's --out, or one checkpoint in it");
   args.option("--to", o->to, "file to write: .safetensors (Hugging Face) or .bin (llm.c)");
-  args.option("--dtype", o->dtype, "f32, bf16, or f64 (safetensors)");
+  args.choice("--dtype", o->dtype, {"f32", "bf16", "f64"},
+              "type of the weights, f64 as safetensors only");
   return [o] { return run_export(*o); };
 }
 

@@ -259,9 +259,10 @@ int run_precision(const model::LawPrecision& precision, std::vector<model::Train
   return failed;
 }
 
-int run_layouts(const Options& options) {
+int run_layouts(const Options& options, const Args& args) {
   const auto world = comm::Communicator::from_mpi(
       {.transport = options.transport, .timeout_s = options.timeout_s});
+  require_same_options(*world, args);
   std::vector<model::LawPrecision> precisions;
   std::vector<model::TrainOptions> layouts;
   std::unique_ptr<JsonLines> json;
@@ -323,7 +324,7 @@ Run declare_layouts(Args& args) {
   args.option("--timeout", o->timeout_s, "seconds a rank waits for another",
               {.min = 0.1, .max = 86400});
   args.option("--json", o->json, "write JSON lines to this file");
-  return [o] { return run_layouts(*o); };
+  return [o, &args] { return run_layouts(*o, args); };
 }
 
 }  // namespace sinew::tools

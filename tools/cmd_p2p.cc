@@ -126,10 +126,11 @@ Measured measure(comm::Communicator& all, Pair ranks, std::int64_t bytes, double
   return measured;
 }
 
-int run_p2p(const Options& options) {
+int run_p2p(const Options& options, const Args& args) {
   const std::vector<std::int64_t> sizes_bytes = parse_sizes(options.bytes);
   const auto communicator = comm::Communicator::from_mpi(
       {.transport = options.transport, .timeout_s = options.timeout_s});
+  require_same_options(*communicator, args);
   const bool first_rank = communicator->rank() == 0;
   std::unique_ptr<JsonLines> json;
   agree(*communicator, [&] {
@@ -195,7 +196,7 @@ Run declare_p2p(Args& args) {
   args.option("--timeout", o->timeout_s, "seconds a rank waits for another",
               {.min = 0.1, .max = 86400});
   args.option("--json", o->json, "write JSON lines to this file");
-  return [o] { return run_p2p(*o); };
+  return [o, &args] { return run_p2p(*o, args); };
 }
 
 }  // namespace sinew::tools

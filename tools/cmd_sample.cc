@@ -66,7 +66,9 @@ void print_token(const Options& options, const model::Bpe* bpe, std::int32_t tok
   std::fflush(stdout);
 }
 
-int run_sample(Options& options) {
+int run_sample(Options& options, const Args& args) {
+  if (options.sample.temperature == 0)
+    args.refuse_given({"--top-k", "--seed"}, "with --temperature 0: the likeliest token is taken");
   if (options.sample.checkpoint.empty()) {
     throw UsageError("--checkpoint is missing: name the --out folder of a training run");
   }
@@ -104,7 +106,7 @@ Run declare_sample(Args& args) {
   args.option("--top-k", o->sample.top_k, "among so many likeliest tokens; 0: all", {.min = 0});
   args.option("--seed", o->sample.seed, "of the draws");
   args.exclude("--prompt-tokens", {"--prompt"}, "text is not read where there are token numbers");
-  return [o] { return run_sample(*o); };
+  return [o, &args] { return run_sample(*o, args); };
 }
 
 }  // namespace sinew::tools

@@ -181,11 +181,12 @@ const std::vector<std::string> kOfPipelines = {"--microbatches", "--chunks", "--
 
 void simulate_file(Options options, const Args& args, Files& files) {
   const AnySchedule any = read_schedule("--file", options.file);
+  require_proved("--file", options.file, any);
   const auto* schedule = std::get_if<sched::Schedule>(&any);
   refuse_unused(args, schedule != nullptr, kOfCollectives, schedule == nullptr, kOfPipelines);
   if (schedule == nullptr) {
-    return show_pipeline(options, sched::insert_messages(std::get<sched::PipeSchedule>(any)),
-                         nullptr, files);
+    args.refuse_given({"--microbatches", "--chunks"}, "beside --file: the file says what it is of");
+    return show_pipeline(options, std::get<sched::PipeSchedule>(any), nullptr, files);
   }
   options.world = schedule->contract.world;
   Collectives collectives(options, topology_of(options), files);
@@ -197,6 +198,7 @@ void simulate_rows(const Options& options, const Args& args, Files& files) {
   const Selection selection = select(options.op, options.algorithm);
   refuse_unused(args, !selection.collectives.empty(), kOfCollectives, !selection.pipelines.empty(),
                 kOfPipelines);
+  if (!selection.collectives.empty()) refuse_root(args, selection.collectives);
   Collectives collectives(options, topology_of(options), files);
   const sched::Params params = collectives.params();
   require_root(params.root, params.world);
@@ -270,6 +272,7 @@ Run declare_simulate(Args& args) {
                "the file says what it is of");
   args.exclude("--topology", {"--latency-us", "--bandwidth", "--reduce-rate"},
                "the topology says it");
+  args.exclude("--topology", {"--world"}, "the topology says how many ranks it has");
   return [o, &args] { return run_simulate(*o, args); };
 }
 

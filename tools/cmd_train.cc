@@ -95,7 +95,9 @@ class Progress {
     const Clock::time_point now = Clock::now();
     const bool due = step.step == first_ + 1 || step.step == steps_ || step.step % every_ == 0 ||
                      now - said_ > kSilenceMax;
-    if (!shown || (!due && validation_loss < 0 && !step.skipped)) return;
+    const bool validated = !(validation_loss < 0);
+    if (validated) lost_ = !std::isfinite(validation_loss);
+    if (!shown || (!due && !validated && !step.skipped)) return;
     said_ = now;
     show(step, validation_loss);
     unsaid_ = 0;
@@ -104,6 +106,8 @@ class Progress {
 
   // Whether the last step changed nothing because it was not finite.
   [[nodiscard]] bool skipped_last() const { return skipped_last_; }
+  // Whether the last validation had no finite loss: the weights are none.
+  [[nodiscard]] bool lost() const { return lost_; }
 
  private:
   static constexpr std::chrono::seconds kSilenceMax{10};
@@ -119,7 +123,9 @@ class Progress {
         std::isnan(step.gradient_norm) ? NAN : step.gradient_norm, step.lr,
         tokens_of_step_ * unsaid_ / unsaid_ms_ * 1e3, unsaid_ms_ / unsaid_,
         step.step < steps_ ? "  left " + format_seconds(left_s) : "",
-        validation_loss >= 0 ? fmt::format("  validation loss {:.4f}", validation_loss) : "");
+        validation_loss < 0 ? ""
+                            : fmt::format("  validation loss {:.4f}",
+                                          std::isnan(validation_loss) ? NAN : validation_loss));
     if (step.skipped) fmt::print("  {}\n", step.note);
     std::fflush(stdout);
   }
@@ -133,11 +139,14 @@ class Progress {
   Clock::time_point begin_;
   Clock::time_point said_ = begin_;
   bool skipped_last_ = false;
+  bool lost_ = false;
 };
 
 void print_summary(const model::Summary& summary) {
-  if (summary.validation_loss >= 0)
-    fmt::print("\nvalidation loss {:.4f} nats per token", summary.validation_loss);
+  if (!(summary.validation_loss < 0)) {
+    fmt::print("\nvalidation loss {:.4f} nats per token",
+               std::isnan(summary.validation_loss) ? NAN : summary.validation_loss);
+  }
   fmt::print("\nmedian step {:.0f} ms, {:.0f} tokens/s\n\n", summary.step_ms_median,
              summary.tokens_per_s);
   const Table table(
@@ -196,11 +205,12 @@ bool plan_takes_device(const Options& options, const model::TrainPlan& plan, boo
   return true;
 }
 
-int run_train(const Options& options) {
+int run_train(const Options& options, const Args& args) {
   check_launched(options.train);
   use_selection(options.selection);
   const auto world = comm::Communicator::from_mpi(
       {.transport = options.transport, .timeout_s = options.timeout_s});
+  require_same_options(*world, args, {"--data", "--tokenizer", "--init", "--offload", "--out"});
   const bool first_rank = world->rank() == 0;
   model::TrainPlan plan;
   std::optional<RunFolder> folder;
@@ -227,8 +237,15 @@ int run_train(const Options& options) {
   } catch (const Error&) {
     unreadable = std::current_exception();
   }
+  const std::vector<int> strangers =
+      ranks_that_differ(*world, tokens == nullptr ? 0 : tokens->fingerprint());
   agree(*world, [&] {
     if (unreadable != nullptr) std::rethrow_exception(unreadable);
+    if (!strangers.empty()) {
+      throw UsageError(fmt::format(
+          "rank {} reads other data than rank 0 in '{}': all ranks need the same tokens",
+          strangers.front(), plan.options.data));
+    }
     const model::Dataset dataset(*tokens, plan.options.seq, plan.config.vocabulary,
                                  plan.options.seed, plan.options.validation_fraction);
     if (first_rank) {
@@ -260,6 +277,10 @@ int run_train(const Options& options) {
   if (progress.skipped_last()) {
     throw Error("the last step was skipped since it was not finite: a lower --lr or --clip helps");
   }
+  if (progress.lost()) {
+    throw Error(
+        "the validation loss is not finite, and neither are the weights: a lower --lr helps");
+  }
   return 0;
 }
 
@@ -277,7 +298,9 @@ Run declare_train(Args& args) {
   args.option("--selection", o->selection, "file of `sinew tune` that auto reads first");
   args.option("--timeout", o->timeout_s, "seconds a rank waits for another",
               {.min = 0.1, .max = 86400});
-  return [o] { return run_train(*o); };
+  args.need("--save-every", "--out");
+  args.need("--async-save", "--out");
+  return [o, &args] { return run_train(*o, args); };
 }
 
 }  // namespace sinew::tools

@@ -13,6 +13,7 @@
 #include "comm/communicator.h"
 #include "comm/selection_file.h"
 #include "sched/base/error.h"
+#include "sched/base/text.h"
 #include "sched/base/units.h"
 #include "sched/collective/registry.h"
 #include "tools/command.h"
@@ -200,21 +201,30 @@ SelectionFile read_before(const std::string& path) {
 }
 
 std::vector<sched::Collective> ops_of(const std::string& text) {
+  const std::vector<sched::Collective> known = known_collectives();
   std::vector<sched::Collective> ops;
-  for (const sched::Algorithm* row : select(text, "all").collectives) {
-    if (std::find(ops.begin(), ops.end(), row->op) == ops.end()) ops.push_back(row->op);
+  for (const std::string_view name : split(text, ',')) {
+    if (name == "all") return known;
+    const auto op =
+        std::ranges::find(known, name, [](sched::Collective one) { return sched::name_of(one); });
+    if (op == known.end()) {
+      std::vector<std::string> legal = {"all"};
+      for (const sched::Collective one : known) legal.emplace_back(sched::name_of(one));
+      throw UsageError(fmt::format("--op '{}' is unknown: legal are {}", name, join(legal, ", ")));
+    }
+    if (std::ranges::find(ops, *op) == ops.end()) ops.push_back(*op);
   }
-  if (ops.empty()) throw UsageError(fmt::format("--op '{}' names no collective", text));
   return ops;
 }
 
-int run_tune(const Options& options) {
+int run_tune(const Options& options, const Args& args) {
   const std::vector<sched::Collective> ops = ops_of(options.ops);
   std::vector<std::int64_t> sizes = parse_sizes(options.bytes);
   std::sort(sizes.begin(), sizes.end());
   const DType dtype = in_option("--dtype", [&] { return parse_dtype(options.dtype); });
   const auto communicator = comm::Communicator::from_mpi(
       {.transport = options.transport, .timeout_s = options.timeout_s});
+  require_same_options(*communicator, args);
   std::unique_ptr<Tuner> tuner;
   agree(*communicator, [&] {
     if (communicator->world() < 2)
@@ -250,7 +260,7 @@ Run declare_tune(Args& args) {
   args.option("--timeout", o->timeout_s, "seconds a rank waits for another",
               {.min = 0.1, .max = 86400});
   args.option("--json", o->json, "write JSON lines to this file");
-  return [o] { return run_tune(*o); };
+  return [o, &args] { return run_tune(*o, args); };
 }
 
 }  // namespace sinew::tools

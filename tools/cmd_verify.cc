@@ -175,13 +175,8 @@ void verify_file(const Options& options, const AnySchedule& any, Report& report)
     return report.proved(sched::name_of(schedule->contract.op), schedule->name, 1, world,
                          verdict.facts);
   }
-  // Messages are not written by hand: where a file has none, they are inserted.
   const auto& written = std::get<sched::PipeSchedule>(any);
-  sched::PipeVerdict verdict = sched::verify(written);
-  if (!verdict.proved()) {
-    const sched::PipeVerdict inserted = sched::verify(sched::insert_messages(written));
-    if (inserted.proved()) verdict = inserted;
-  }
+  const sched::PipeVerdict verdict = sched::verify(written);
   if (!verdict.proved()) return report.fail(options.file, verdict.failure, verdict.drawing);
   report.proved(written.name, 1, written.ranks, verdict.facts);
 }
@@ -224,6 +219,7 @@ int run_verify(const Options& options, const Args& args) {
   const std::vector<int> worlds = parse_worlds(options.worlds, kWorldMax);
   refuse_unused(args, !selection.collectives.empty(), {"--root"}, !selection.pipelines.empty(),
                 {"--microbatches", "--chunks"});
+  if (!selection.collectives.empty()) refuse_root(args, selection.collectives);
   require_root(options.root, *std::max_element(worlds.begin(), worlds.end()));
   const Selection shown = existing(selection, worlds, options);
   Report report(options.json);

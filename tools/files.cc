@@ -10,7 +10,9 @@
 
 #include "sched/base/error.h"
 #include "sched/base/text.h"
-#include "sched/passes/communication.h"
+#include "sched/base/units.h"
+#include "sched/pipeline/verify.h"
+#include "sched/verify.h"
 
 namespace sinew::tools {
 namespace {
@@ -25,6 +27,9 @@ auto parse_file(const std::string& option, const std::string& path, Parse&& pars
     throw UsageError(fmt::format("{} '{}': {}", option, path, error.what()));
   }
 }
+
+// A schedule of a thousand ranks takes a part of this; a device may have no end.
+constexpr std::int64_t kTextMaxBytes = std::int64_t{256} << 20;
 
 bool is_pipeline(const std::string& text) {
   for (const std::string_view line : split(text, '\n')) {
@@ -45,17 +50,36 @@ std::string read_text(const std::string& option, const std::string& path) {
   if (file == nullptr) refuse(errno);
   std::string text;
   std::array<char, 1 << 16> buffer = {};
-  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), file.get()))
+  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), file.get())) {
     text.append(buffer.data(), got);
+    if (static_cast<std::int64_t>(text.size()) > kTextMaxBytes) {
+      throw UsageError(fmt::format("{} '{}' is no text that people write: it is larger than {}",
+                                   option, path, format_bytes(kTextMaxBytes)));
+    }
+  }
   if (std::ferror(file.get()) != 0) refuse(errno);
   return text;
 }
 
 AnySchedule read_schedule(const std::string& option, const std::string& path) {
   return parse_file(option, path, [](const std::string& text) -> AnySchedule {
-    if (is_pipeline(text)) return sched::parse_pipe_schedule(text);
+    if (is_pipeline(text)) return sched::with_messages(sched::parse_pipe_schedule(text));
     return sched::parse_schedule(text);
   });
+}
+
+void require_proved(const std::string& option, const std::string& path,
+                    const AnySchedule& schedule) {
+  const auto require = [&](const auto& verdict) {
+    if (verdict.proved()) return;
+    throw UsageError(
+        fmt::format("{} '{}' is wrong: {}\n{}", option, path, verdict.failure, verdict.drawing));
+  };
+  if (const auto* pipeline = std::get_if<sched::PipeSchedule>(&schedule)) {
+    require(sched::verify(*pipeline));
+  } else {
+    require(sched::verify(std::get<sched::Schedule>(schedule)));
+  }
 }
 
 sched::Topology read_topology(const std::string& option, const std::string& path) {

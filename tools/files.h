@@ -19,6 +19,10 @@ using AnySchedule = std::variant<sched::Schedule, sched::PipeSchedule>;
 // The text form of either, told apart by its first word. Throws UsageError naming the path and the
 // line.
 [[nodiscard]] AnySchedule read_schedule(const std::string& option, const std::string& path);
+// Throws UsageError with the counterexample drawn unless the schedule of this file is proved.
+void require_proved(const std::string& option, const std::string& path,
+                    const AnySchedule& schedule);
+
 [[nodiscard]] sched::Topology read_topology(const std::string& option, const std::string& path);
 
 }  // namespace sinew::tools

@@ -87,7 +87,8 @@ Launcher launcher_of_environment() {
     const char* world = std::getenv(names.world);
     if (rank == nullptr || world == nullptr) continue;
     const char* local = std::getenv(names.local);
-    return {true, std::atoi(rank), std::atoi(world), std::atoi(local != nullptr ? local : world)};
+    return {true, std::atoi(rank), std::atoi(world), std::atoi(local != nullptr ? local : world),
+            &names == kLaunchers};
   }
   return {};
 }

@@ -11,7 +11,8 @@ struct Launcher {
   bool present = false;  // started by mpirun, mpiexec or srun
   int rank = 0;
   int world = 1;
-  int local = 1;  // ranks on this machine
+  int local = 1;         // ranks on this machine
+  bool sockets = false;  // by tools/launch.sh: there is no MPI
 };
 
 [[nodiscard]] Launcher launcher_of_environment();

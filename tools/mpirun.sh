@@ -16,11 +16,14 @@ if [[ -z "${MPIRUN:-}" ]]; then
     break
   done
 fi
-"$MPIRUN" "$@" <&0 &
+# In a session of its own the launcher gets each signal once, from here. A terminal sends Ctrl-C to a whole group of
+# processes, and Open MPI takes a second one to mean that it shall leave its ranks and files where they are. When this
+# script is killed the launcher is told.
+setpriv --pdeathsig TERM setsid "$MPIRUN" "$@" <&0 &
 launcher=$!
 told=
 for signal in INT TERM HUP; do
-  trap 'told=1; kill -s '$signal' "$launcher" 2>/dev/null' $signal
+  trap '[[ -n $told ]] || { told=$((128 + $(kill -l '$signal'))); kill -s '$signal' "$launcher" 2>/dev/null; }' $signal
 done
 wait "$launcher"
 status=$?
@@ -31,4 +34,4 @@ done
 if ((status > 128)) && [[ -z $told ]]; then
   echo "mpirun.sh: a rank was ended by signal $((status - 128)), $(kill -l $((status - 128)))" >&2
 fi
-exit "$status"
+exit "${told:-$status}"

@@ -67,9 +67,21 @@ Output::~Output() {
 
 void Output::open() {
   if (file_ != nullptr) return;
-  opened_ = is_replaced(path_) ? path_ + ".partial" : path_;
-  file_ = std::fopen(opened_.c_str(), "w");
-  if (file_ == nullptr) fail();
+  opened_ = path_;
+  if (!is_replaced(path_)) {
+    file_ = std::fopen(opened_.c_str(), "w");
+  } else {
+    // Another run's unfinished file, or somebody's own of this name, stays what it is.
+    for (int number = 1; file_ == nullptr; ++number) {
+      opened_ = path_ + ".partial" + (number == 1 ? "" : std::to_string(number));
+      file_ = std::fopen(opened_.c_str(), "wx");
+      if (file_ == nullptr && errno != EEXIST) break;
+    }
+  }
+  if (file_ == nullptr) {
+    opened_ = path_;  // there is nothing aside
+    fail();
+  }
 }
 
 void Output::fail() {

@@ -7,7 +7,8 @@
 //   1. Nothing is created before the first write() or keep().
 //   2. PATH changes in keep() only, unless it names a device or a pipe: those are written as they
 //      are.
-//   3. What a run wrote before it failed stays in PATH.partial, unless the disk was full.
+//   3. What a run wrote before it failed stays in PATH.partial, unless the disk was full. A file of
+//      that name that is already there stays what it is: the next is PATH.partial2.
 #pragma once
 
 #include <cstdio>

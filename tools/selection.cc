@@ -18,7 +18,8 @@ namespace {
 
 bool named(const std::string& list, std::string_view name) {
   const std::vector<std::string_view> names = split(list, ',');
-  return list == "all" || std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::any_of(names,
+                             [&](std::string_view one) { return one == name || one == "all"; });
 }
 
 void check_ops(const std::string& ops) {
@@ -126,6 +127,13 @@ void refuse_unused(const Args& args, bool collectives,
                    const std::vector<std::string>& of_pipelines) {
   if (!collectives) args.refuse_given(of_collectives, "on a pipeline: it is of collectives");
   if (!pipelines) args.refuse_given(of_pipelines, "on a collective: it is of --op pipeline");
+}
+
+void refuse_root(const Args& args, const std::vector<const sched::Algorithm*>& collectives) {
+  const bool rooted = std::ranges::any_of(collectives, [](const sched::Algorithm* row) {
+    return sched::Contract{.op = row->op}.rooted();
+  });
+  if (!rooted) args.refuse_given({"--root"}, "here: of broadcast, reduce, gather and scatter");
 }
 
 void require_root(int root, int world) {

@@ -43,6 +43,9 @@ void refuse_unused(const Args& args, bool collectives,
                    const std::vector<std::string>& of_collectives, bool pipelines,
                    const std::vector<std::string>& of_pipelines);
 
+// Refuses --root where it was given and no collective that is there has one.
+void refuse_root(const Args& args, const std::vector<const sched::Algorithm*>& collectives);
+
 // Throws UsageError unless 0 <= root < world.
 void require_root(int root, int world);
 

@@ -3,11 +3,14 @@
 // Threads: one thread. Collective where it says so.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
+#include "tools/args.h"
 
 namespace sinew::tools {
 
@@ -16,6 +19,15 @@ namespace sinew::tools {
 // unwinds nothing: a rank that unwound its communicator would fail the others while they still
 // learn of the verdict.
 void agree(comm::Communicator& communicator, const std::function<void()>& check);
+
+// Collective: every rank must have been given the same options; those named in `own` may differ, as
+// paths do between hosts. Ends as agree() does, naming the first rank and option that differ.
+void require_same_options(comm::Communicator& communicator, const Args& args,
+                          const std::vector<std::string>& own = {});
+
+// Collective: the ranks whose `value` is not that of rank 0.
+[[nodiscard]] std::vector<int> ranks_that_differ(comm::Communicator& communicator,
+                                                 std::uint64_t value);
 
 // What --transport takes, for help.
 [[nodiscard]] std::string transport_help();

@@ -56,7 +56,7 @@ std::string list_of_commands() {
 
 std::string general_help() {
   std::string text =
-      "Usage: sinew SUBCOMMAND [OPTIONS]      sinew SUBCOMMAND --help\n"
+      "Usage: sinew SUBCOMMAND [OPTIONS]      sinew SUBCOMMAND --help      sinew --version\n"
       "       mpirun -n P sinew SUBCOMMAND    for the subcommands that say so\n\n";
   for (const Command& command : kCommands) {
     text += fmt::format("  {:<10}{}{}\n", command.name, command.summary,
@@ -76,10 +76,16 @@ int run_command(const Launcher& launcher, const std::vector<std::string>& argume
   const bool first_rank = launcher.rank == 0;
   if (arguments.empty())
     throw UsageError("a subcommand is missing: legal are " + list_of_commands());
-  if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+  const bool asks = arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help";
+  if (asks && arguments.size() == 1) {
     if (first_rank) fmt::print("{}", general_help());
     return 0;
   }
+  if (arguments[0] == "--version") {
+    if (first_rank) fmt::print("sinew {}\n", SINEW_VERSION);
+    return 0;
+  }
+  if (asks) return run_command(launcher, {arguments[1], "--help"});
   const Command& command = find_command(arguments[0]);
   Args args{std::string(command.name), std::string(command.summary)};
   const Run run = command.declare(args);

@@ -36,7 +36,8 @@ std::vector<std::int64_t> expand_range(std::string_view text) {
   for (std::int64_t size = first; size <= last; size = multiply ? size * step : size + step) {
     sizes.push_back(size);
     if (sizes.size() > 100000)
-      throw UsageError(fmt::format("size range '{}' has over 100000 sizes", text));
+      throw UsageError(
+          fmt::format("size range '{}' has over 100000 sizes: legal are up to that many", text));
     if (multiply && size > kMaxBytes / step) break;
   }
   return sizes;
@@ -48,7 +49,8 @@ std::int64_t parse_bytes(std::string_view text) {
   const std::string_view whole = text;
   const auto fail = [&]() -> std::int64_t {
     throw UsageError(fmt::format(
-        "size '{}' is not a byte count; legal: a whole number, K, M or G after it", whole));
+        "size '{}' is not a byte count; legal: a whole number up to {}, K, M, G or T after it",
+        whole, format_bytes(kMaxBytes)));
   };
   int shift = 0;
   if (text.size() > 1 && (text.back() == 'B' || text.back() == 'b')) text.remove_suffix(1);

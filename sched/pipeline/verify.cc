@@ -347,16 +347,17 @@ class Prover {
 
 PipeVerdict verify(const PipeSchedule& schedule) { return Prover(schedule).run(); }
 
+PipeSchedule with_messages(PipeSchedule written) {
+  const bool has_messages = std::ranges::any_of(written.actions, [](const auto& program) {
+    return std::ranges::any_of(program, [](const PipeAction& action) {
+      return is_send(action.verb) || is_receive(action.verb);
+    });
+  });
+  return has_messages ? written : insert_messages(written);
+}
+
 PipeSchedule load_pipe_schedule(std::string_view text) {
-  PipeSchedule schedule = parse_pipe_schedule(text);
-  bool has_messages = false;
-  for (const auto& program : schedule.actions) {
-    has_messages =
-        has_messages || std::any_of(program.begin(), program.end(), [](const PipeAction& action) {
-          return is_send(action.verb) || is_receive(action.verb);
-        });
-  }
-  if (!has_messages) schedule = insert_messages(schedule);
+  const PipeSchedule schedule = with_messages(parse_pipe_schedule(text));
   const PipeVerdict verdict = verify(schedule);
   if (!verdict.proved()) throw UsageError(verdict.failure);
   return schedule;

@@ -36,6 +36,9 @@ struct PipeVerdict {
 // Stops at the first failure in the order of the invariants; O(actions log actions).
 [[nodiscard]] PipeVerdict verify(const PipeSchedule& schedule);
 
+// Messages need not be written by hand: where a schedule has none at all, they are inserted.
+[[nodiscard]] PipeSchedule with_messages(PipeSchedule written);
+
 // A schedule from a file's text, ready to run: parsed, messages inserted where it has none, proved.
 // Throws UsageError with what the parser or the proof says against it.
 [[nodiscard]] PipeSchedule load_pipe_schedule(std::string_view text);

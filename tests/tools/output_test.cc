@@ -39,6 +39,41 @@ TEST(Output, FollowsALink) {
   EXPECT_EQ(folder.read("file"), "after");
 }
 
+TEST(Output, LeavesAFileOfTheNameThatItTakesMeanwhile) {
+  const TestFolder folder;
+  folder.write("file.partial", "mine");
+  tools::Output first("--json", folder.path("file"));
+  tools::Output second("--json", folder.path("file"));
+  first.write("first");
+  second.write("second");
+  first.keep();
+  EXPECT_EQ(folder.read("file"), "first");
+  second.keep();
+  EXPECT_EQ(folder.read("file"), "second");
+  EXPECT_EQ(folder.read("file.partial"), "mine");
+  EXPECT_FALSE(std::filesystem::exists(folder.path("file.partial2")));
+}
+
+TEST(Output, ExportFollowsALinkToo) {
+  const TestFolder folder;
+  const std::string text = folder.write("text.txt", std::string(2000, 'x'));
+  ASSERT_EQ(run_sinew("train --model byte-tiny --seq 16 --steps 1 --eval-windows 1 --data " + text +
+                      " --out " + folder.path("run"))
+                .exit_code,
+            0);
+  folder.write("store/weights.safetensors", "");
+  folder.write("store/weights.safetensors.partial", "mine");
+  std::filesystem::create_symlink(folder.path("store/weights.safetensors"),
+                                  folder.path("link.safetensors"));
+  EXPECT_EQ(run_sinew("export --checkpoint " + folder.path("run") + " --to " +
+                      folder.path("link.safetensors"))
+                .exit_code,
+            0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.path("link.safetensors")));
+  EXPECT_GT(folder.read("store/weights.safetensors").size(), 1000U);
+  EXPECT_EQ(folder.read("store/weights.safetensors.partial"), "mine");
+}
+
 TEST(Output, RefusesWhatCannotBecomeAFile) {
   const TestFolder folder;
   const std::string file = folder.write("file", "");

@@ -168,5 +168,45 @@ TEST(Launcher, SaysWhichSignalEndedARank) {
   EXPECT_EQ(outcome.err, "mpirun.sh: a rank was ended by signal 9, KILL\n");
 }
 
+// Stands for mpirun: notes every SIGTERM in a file and lives until it has had one, and a moment
+// longer.
+std::string noting_launcher(const TestFolder& folder) {
+  std::string path =
+      folder.write("launcher", "#!/bin/bash\ntrap 'echo TERM >> " + folder.path("noted") +
+                                   "' TERM\necho up >> " + folder.path("up") +
+                                   "\nfor ((i = 0; i < 300; ++i)); do\n"
+                                   "  sleep 0.1\n  [[ -s " +
+                                   folder.path("noted") + " ]] && { sleep 0.5; exit 0; }\ndone\n");
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return path;
+}
+
+// A whole group of processes gets the signal, as from a terminal or from timeout. Open MPI leaves
+// ranks and files where they are when it is told twice.
+TEST(Launcher, HasASignalOfTheGroupOnce) {
+  const TestFolder folder;
+  const Outcome outcome = run_process(
+      {"bash", "-c",
+       "export MPIRUN=" + noting_launcher(folder) +
+           "; timeout --preserve-status -s TERM 1 " SINEW_SOURCE_DIR "/tools/mpirun.sh -n 2 true"},
+      20000);
+  EXPECT_FALSE(outcome.timed_out);
+  EXPECT_EQ(outcome.exit_code, 128 + SIGTERM);
+  EXPECT_EQ(folder.read("noted"), "TERM\n");
+}
+
+TEST(Launcher, IsToldWhenItsScriptIsKilled) {
+  const TestFolder folder;
+  const Outcome outcome = run_process(
+      {"bash", "-c",
+       "export MPIRUN=" + noting_launcher(folder) +
+           "; " SINEW_SOURCE_DIR "/tools/mpirun.sh -n 2 true & script=$!; until [ -s " +
+           folder.path("up") + " ]; do sleep 0.1; done; kill -KILL $script; until [ -s " +
+           folder.path("noted") + " ]; do sleep 0.1; done"},
+      20000);
+  EXPECT_FALSE(outcome.timed_out);
+  EXPECT_EQ(folder.read("noted"), "TERM\n");
+}
+
 }  // namespace
 }  // namespace sinew::test

@@ -182,6 +182,18 @@ TEST(Launch, RanksMeetOverSocketsWithoutMpiAndEndTogether) {
   const Outcome bad = run_process({launch, "-n", "3", sinew, "coll", "--op", "nope"}, 30000);
   EXPECT_EQ(bad.exit_code, 2) << bad.err;
   EXPECT_EQ(run_process({launch, "-n", "0", sinew}, 10000).exit_code, 2);
+  const Outcome without_mpi =
+      run_process({launch, "-n", "2", sinew, "coll", "--bytes", "8", "--baseline", "mpi"}, 30000);
+  EXPECT_EQ(without_mpi.exit_code, 2);
+  EXPECT_EQ(count_lines(without_mpi.err), 1) << without_mpi.err;
+  EXPECT_NE(without_mpi.err.find("mpirun"), std::string::npos) << without_mpi.err;
+  for (const std::string rank : {"SINEW_RANK=x SINEW_WORLD=2", "SINEW_RANK=5 SINEW_WORLD=2",
+                                 "SINEW_RANK=0 SINEW_WORLD=-1"}) {
+    const Outcome alone = run_process(
+        {"bash", "-c", rank + " SINEW_MEET=/tmp " + sinew + " coll --bytes 8 --timeout 2"}, 30000);
+    EXPECT_EQ(alone.exit_code, 2) << rank;
+    EXPECT_NE(alone.err.find("SINEW_"), std::string::npos) << alone.err;
+  }
 }
 
 TEST(Train, OnTheTwinLearnsAndNeverCallsItAGpu) {

@@ -54,6 +54,63 @@ TEST(RunEnds, DivergedTrainingSaysSoAndWritesNoNan) {
     EXPECT_TRUE(step.contains("loss"));
 }
 
+// The last step destroys the weights, and nothing but the validation can tell.
+TEST(RunEnds, WeightsThatTheLastStepDestroyedAreNotPassedOverInSilence) {
+  const TestFolder folder;
+  const std::string data = folder.write("text.txt", text_of(100));
+  const Outcome outcome =
+      run_sinew("train --model byte-tiny --seq 16 --steps 1 --lr 1e30 --eval-windows 2 --data " +
+                data + " --out " + folder.path("run"));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
+  EXPECT_NE(outcome.err.find("validation loss is not finite"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.out.find("validation loss nan"), std::string::npos) << outcome.out;
+  EXPECT_TRUE(json_lines(folder.read("run/metrics.jsonl")).back()["validation_loss"].is_null());
+}
+
+// Rank 0 with the first arguments, rank 1 with the second.
+Outcome run_two(const std::string& first, const std::string& second) {
+  return run_process(
+      {"bash", "-c", SINEW_SOURCE_DIR "/tools/mpirun.sh -n 1 " + first + " : -n 1 " + second},
+      60000);
+}
+
+TEST(RunEnds, RanksThatWereGivenOtherOptionsOrDataAreRefused) {
+  const TestFolder folder;
+  const std::string train =
+      kSinew + " train --model byte-tiny --seq 16 --steps 2 --eval-windows 2 ";
+  const std::string one = "--data " + folder.write("one/text.txt", text_of(100));
+  std::string changed = text_of(100);
+  changed[4] = 'Q';
+  const std::string other = "--data " + folder.write("other/text.txt", changed);
+  const std::string copy = "--data " + folder.write("copy/text.txt", text_of(100));
+  const std::string coll = kSinew + " coll --bytes 8 --budget-ms 0.1 ";
+  const std::vector<std::vector<std::string>> refused = {
+      {train + one, train + one + " --seed 5", "--seed"},
+      {train + one, train + one + " --lr 0.5", "--lr"},
+      {train + one + " --sequence-parallel", train + one, "--sequence-parallel"},
+      {train + one, train + other, "other data"},
+      {coll, coll + "--dtype f64", "--dtype"},
+  };
+  for (const std::vector<std::string>& run : refused) {
+    const Outcome outcome = run_two(run[0], run[1]);
+    EXPECT_EQ(outcome.exit_code, 2) << run[1] << outcome.err;
+    EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
+    EXPECT_NE(outcome.err.find("rank 1"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find(run[2]), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(run_two(train + one, train + copy).exit_code, 0);  // another path to the same text
+}
+
+TEST(RunEnds, ARankThatNeverComesToMpiIsNamedAtTheDeadline) {
+  for (const std::string& other : {std::string("true"), kSinew + " explain --list"}) {
+    const Outcome outcome = run_two(kSinew + " coll --bytes 8 --timeout 2", other);
+    EXPECT_FALSE(outcome.timed_out) << other;
+    EXPECT_EQ(outcome.exit_code, 1) << other;
+    EXPECT_NE(outcome.err.find("MPI_Init within 2 s"), std::string::npos) << outcome.err;
+  }
+}
+
 TEST(RunEnds, SecondRunInTheSameFolderIsRefusedAndTheFirstGoesOn) {
   const TestFolder folder;
   const std::string train = kSinew + " train --model byte-tiny --seq 16 --eval-windows 2 --data " +

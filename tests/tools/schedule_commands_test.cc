@@ -46,6 +46,37 @@ TEST(Verify, InsertsTheMessagesThatAPipelineFileLeavesOut) {
                                        "pipeline bad ranks 2 chunks 1 microbatches 1\n"
                                        "rank 0: B0.0 F0.0\nrank 1: F1.0 B1.0\n");
   EXPECT_EQ(run_sinew("verify --file " + bad).exit_code, 1);
+  const Outcome simulated = run_sinew("simulate --file " + bad);
+  EXPECT_EQ(simulated.exit_code, 2);
+  EXPECT_NE(simulated.err.find("is wrong"), std::string::npos) << simulated.err;
+}
+
+// What it says against a file without messages is about the file, not about messages it may leave
+// out.
+TEST(Verify, NamesTheFaultOfAPipelineWithoutMessages) {
+  const TestFolder folder;
+  const std::string file =
+      folder.write("hand.txt",
+                   "pipeline hand ranks 2 chunks 1 microbatches 2\n"
+                   "rank 0: F0.0 F0.1 B0.1 B0.0\nrank 1: F1.0 F1.1 B1.0 B1.1\n");
+  const Outcome outcome = run_sinew("verify --file " + file);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.out.find("B0.1 comes before B0.0"), std::string::npos) << outcome.out;
+}
+
+TEST(Verify, AllInAListIsAll) {
+  const TestFolder folder;
+  for (const std::string ops : {"all,pipeline", "all_reduce,all"}) {
+    EXPECT_EQ(run_sinew("verify --world 2 --microbatches 2 --op " + ops + " --json " +
+                        folder.path("facts"))
+                  .exit_code,
+              0);
+    std::size_t all = 0;
+    for (const sched::Algorithm& row : sched::algorithms())
+      all += row.refuse({.world = 2}).empty() ? 1 : 0;
+    EXPECT_EQ(json_lines(folder.read("facts")).size(), all + sched::pipe_algorithms().size())
+        << ops;
+  }
 }
 
 TEST(Simulate, StaysWithinFivePercentOfTheClosedFormForEveryRow) {
