@@ -165,8 +165,8 @@ int run_explain(Options& options, const Args& args) {
     refuse_unused(args, !selection.collectives.empty(), {"--root"}, !selection.pipelines.empty(),
                   {"--microbatches", "--chunks", "--times"});
   }
-  if (!options.list && !selection.collectives.empty()) refuse_root(args, selection.collectives);
   require_root(options.root, options.world);
+  if (!options.list && !selection.collectives.empty()) refuse_root(args, selection.collectives);
   require_different("--svg", options.svg, "--json", options.json);
   Files files{Output("--svg", options.svg), JsonLines(options.json)};
   if (options.list) {

@@ -198,10 +198,10 @@ void simulate_rows(const Options& options, const Args& args, Files& files) {
   const Selection selection = select(options.op, options.algorithm);
   refuse_unused(args, !selection.collectives.empty(), kOfCollectives, !selection.pipelines.empty(),
                 kOfPipelines);
-  if (!selection.collectives.empty()) refuse_root(args, selection.collectives);
   Collectives collectives(options, topology_of(options), files);
   const sched::Params params = collectives.params();
   require_root(params.root, params.world);
+  if (!selection.collectives.empty()) refuse_root(args, selection.collectives);
   const auto pipe_params = [&](const sched::PipeAlgorithm& row) {
     return sched::PipeParams{options.world, chunks_of(row, options.chunks), options.microbatches};
   };

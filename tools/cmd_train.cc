@@ -207,6 +207,11 @@ bool plan_takes_device(const Options& options, const model::TrainPlan& plan, boo
 
 int run_train(const Options& options, const Args& args) {
   check_launched(options.train);
+  if (options.train.out.empty()) {
+    const std::string reason = "without --out: nothing is saved";
+    if (options.train.async_save) args.refuse_given({"--async-save"}, reason);
+    if (options.train.save_every > 0) args.refuse_given({"--save-every"}, reason);
+  }
   use_selection(options.selection);
   const auto world = comm::Communicator::from_mpi(
       {.transport = options.transport, .timeout_s = options.timeout_s});
@@ -298,8 +303,6 @@ Run declare_train(Args& args) {
   args.option("--selection", o->selection, "file of `sinew tune` that auto reads first");
   args.option("--timeout", o->timeout_s, "seconds a rank waits for another",
               {.min = 0.1, .max = 86400});
-  args.need("--save-every", "--out");
-  args.need("--async-save", "--out");
   return [o, &args] { return run_train(*o, args); };
 }
 

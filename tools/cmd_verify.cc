@@ -219,8 +219,8 @@ int run_verify(const Options& options, const Args& args) {
   const std::vector<int> worlds = parse_worlds(options.worlds, kWorldMax);
   refuse_unused(args, !selection.collectives.empty(), {"--root"}, !selection.pipelines.empty(),
                 {"--microbatches", "--chunks"});
-  if (!selection.collectives.empty()) refuse_root(args, selection.collectives);
   require_root(options.root, *std::max_element(worlds.begin(), worlds.end()));
+  if (!selection.collectives.empty()) refuse_root(args, selection.collectives);
   const Selection shown = existing(selection, worlds, options);
   Report report(options.json);
   for (const sched::Algorithm* row : shown.collectives)

@@ -24,10 +24,12 @@ TEST(Output, ReplacesItsFileOnlyWhenKept) {
     EXPECT_EQ(folder.read("file"), "before");
   }
   EXPECT_EQ(folder.read("file"), "before");
+  EXPECT_EQ(folder.read("file.partial"), "after");  // a run that did not end well loses nothing
   tools::Output output("--json", path);
-  output.keep("after");
-  EXPECT_EQ(folder.read("file"), "after");
-  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+  output.keep("later");
+  EXPECT_EQ(folder.read("file"), "later");
+  EXPECT_EQ(folder.read("file.partial"), "after");
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial2"));
 }
 
 TEST(Output, FollowsALink) {

@@ -101,7 +101,9 @@ TEST(TrainingMpi, StagesWithMessagesLargerThanSlotsTrainTheModelOfOneRank) {
   options.microbatches = 2;
   const LayoutRun run = run_layout(make_plan(options, world->world()), *world, batch, 1);
   const LayoutError error = compare_runs(reference, run);
-  EXPECT_LE(error.largest(), layout_bound("f32")) << "worst " << error.worst_tensor;
+  EXPECT_LE(error.largest(), layout_bound("f32"))
+      << "loss " << error.loss << ", norm " << error.norm << ", gradients " << error.gradient
+      << ", weights " << error.weight << ", worst " << error.worst_tensor;
 }
 
 TEST(TrainingMpi, ACheckpointThatAllProcessesWroteResumesBitEqual) {
