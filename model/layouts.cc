@@ -48,13 +48,20 @@ std::vector<TrainOptions> splits_of(const TrainOptions& base, int world) {
 struct Difference {
   double largest = 0;  // max |a - b|
   double scale = 0;    // max |a|
-  [[nodiscard]] double relative() const { return largest == 0 ? 0 : largest / scale; }
+  // Of a scale that is at least `least`.
+  [[nodiscard]] double relative(double least = 0) const {
+    return largest == 0 ? 0 : largest / std::max(scale, least);
+  }
   // In units in the last place of the scale.
   [[nodiscard]] double ulp(int digits) const {
     if (largest == 0 || scale == 0) return largest == 0 ? 0 : INFINITY;
     return largest / std::ldexp(1.0, std::ilogb(scale) + 1 - digits);
   }
 };
+
+// The spread of initial weights. A bias starts at zero and has after few steps nothing but updates:
+// its error is told beside what other weights are.
+constexpr double kWeightScale = 0.02;
 
 Difference difference(const std::vector<double>& a, const std::vector<double>& b) {
   CHECK_EQ(a.size(), b.size());
@@ -386,9 +393,9 @@ LayoutError compare_runs(const LayoutRun& reference, const LayoutRun& run) {
     if (gradient.relative() > error.gradient || error.worst_tensor.empty())
       error.worst_tensor = name;
     error.gradient = std::max(error.gradient, gradient.relative());
-    error.weight = std::max(error.weight, weight.relative());
+    error.weight = std::max(error.weight, weight.relative(kWeightScale));
     error.tensors.push_back({name, gradient.ulp(reference.digits), weight.ulp(reference.digits),
-                             gradient.relative(), weight.relative()});
+                             gradient.relative(), weight.relative(kWeightScale)});
   }
   return error;
 }
@@ -418,8 +425,8 @@ std::string LayoutError::first_above(double bound) const {
 // times the sum of magnitudes; here n is at most a few thousand (tokens times channels), the random
 // signs make it sqrt(n), and a gradient passes a few dozen such sums between the loss and its
 // tensor: about 1000 u. AdamW's update of an element moves by the gradient's error over epsilon at
-// most, in learning rates, and those are small beside a weight. f64 is held to the 1e-10 that users
-// expect of it.
+// most, in learning rates, and those are small beside a weight, for which a bias counts with the
+// spread of initial weights. f64 is held to the 1e-10 that users expect of it.
 //
 // bf16 sums in f32 and rounds each result once, to u = 2^-9, so that what counts is how many
 // results lie between a weight and its gradient: about 20 a layer, forward and backward, and 6 at
