@@ -19,12 +19,16 @@ fi
 # In a session of its own the launcher gets each signal once, from here. A terminal sends Ctrl-C to a whole group of
 # processes, and Open MPI takes a second one to mean that it shall leave its ranks and files where they are. When this
 # script is killed the launcher is told.
+launcher=
+told=
+tell() {
+  [[ -z $told ]] || return
+  told=$((128 + $(kill -l "$1")))
+  [[ -z $launcher ]] || kill -s "$1" "$launcher" 2>/dev/null
+}
+for signal in INT TERM HUP; do trap "tell $signal" $signal; done
 setpriv --pdeathsig TERM setsid "$MPIRUN" "$@" <&0 &
 launcher=$!
-told=
-for signal in INT TERM HUP; do
-  trap '[[ -n $told ]] || { told=$((128 + $(kill -l '$signal'))); kill -s '$signal' "$launcher" 2>/dev/null; }' $signal
-done
 wait "$launcher"
 status=$?
 while kill -0 "$launcher" 2>/dev/null; do  # a signal ended the wait, not the launcher

@@ -188,7 +188,8 @@ TEST(Launcher, HasASignalOfTheGroupOnce) {
   const Outcome outcome = run_process(
       {"bash", "-c",
        "export MPIRUN=" + noting_launcher(folder) +
-           "; timeout --preserve-status -s TERM 1 " SINEW_SOURCE_DIR "/tools/mpirun.sh -n 2 true"},
+           "; setsid " SINEW_SOURCE_DIR "/tools/mpirun.sh -n 2 true & script=$!; until [ -s " +
+           folder.path("up") + " ]; do sleep 0.1; done; kill -TERM -- -$script; wait $script"},
       20000);
   EXPECT_FALSE(outcome.timed_out);
   EXPECT_EQ(outcome.exit_code, 128 + SIGTERM);
