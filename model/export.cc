@@ -6,6 +6,7 @@
 #include <fstream>
 #include <vector>
 
+#include "model/aside.h"
 #include "model/llmc_model.h"
 #include "model/quote.h"
 #include "model/safetensors.h"
@@ -91,18 +92,13 @@ void export_weights(const CheckpointPaths& paths, const std::string& path, DType
   if (llmc) check_llmc_model(state.config);
   check_weights(source, paths, state);
 
-  std::error_code error;
-  const std::string target = fs::is_symlink(path, error) && fs::exists(path, error)
-                                 ? fs::canonical(path, error).string()
-                                 : path;
-  std::string partial = target + ".partial";
-  for (int number = 2; fs::exists(fs::symlink_status(partial, error)); ++number)
-    partial = fmt::format("{}.partial{}", target, number);
+  const std::string target = followed(path);
+  const std::string partial = create_aside(target);
   std::ofstream out(partial, std::ios::binary | std::ios::trunc);
   if (out && llmc) write_llmc_model(out, state.config, dtype, source);
   if (out && !llmc) write_safetensors(out, state.config, dtype, source);
   out.close();
-  error.clear();
+  std::error_code error;
   if (out) fs::rename(partial, target, error);
   if (!out || error) {
     std::error_code ignored;

@@ -47,7 +47,7 @@ MetricsFile::MetricsFile(const std::string& directory, bool writes, std::int64_t
   if (!file_) throw Error(fmt::format("'{}' cannot be written", path));
 }
 
-void MetricsFile::write(const StepMetrics& step, double validation_loss) {
+void MetricsFile::write(const StepMetrics& step, std::optional<double> validation_loss) {
   if (directory_.empty()) return;
   json line = {{"step", step.step},
                {"loss", number(step.loss)},
@@ -56,7 +56,7 @@ void MetricsFile::write(const StepMetrics& step, double validation_loss) {
                {"tokens_per_s", step.tokens_per_s},
                {"step_ms", step.step_ms}};
   if (step.skipped) line["skipped"] = step.note;
-  if (!(validation_loss < 0)) line["validation_loss"] = number(validation_loss);
+  if (validation_loss) line["validation_loss"] = number(*validation_loss);
   file_ << line.dump() << '\n' << std::flush;
   if (!file_) throw Error(fmt::format("'{}/metrics.jsonl' cannot be written", directory_));
 }
@@ -101,7 +101,7 @@ void MetricsFile::write_summary(const TrainPlan& plan, const Summary& summary) {
       {"tokens_per_s", summary.tokens_per_s},
       {"compared", rows},
   };
-  if (!(summary.validation_loss < 0)) document["validation_loss"] = number(summary.validation_loss);
+  if (summary.validation_loss) document["validation_loss"] = number(*summary.validation_loss);
   const std::string path = directory_ + "/summary.json";
   write_text(path + ".partial", document.dump(2) + "\n");
   fs::rename(path + ".partial", path);

@@ -16,7 +16,7 @@ class MetricsFile {
   // 0) the lines up to that step stay and later ones, of a run that went on and was killed, go;
   // else the file begins anew. Throws Error when it cannot be written.
   MetricsFile(const std::string& directory, bool writes, std::int64_t steps_done);
-  void write(const StepMetrics& step, double validation_loss);
+  void write(const StepMetrics& step, std::optional<double> validation_loss);
   void write_summary(const TrainPlan& plan, const Summary& summary);
 
  private:

@@ -153,7 +153,7 @@ class TrainerOf final : public Trainer {
                     {targets + begin, targets + begin + count}, Clock::now());
   }
 
-  double validate() override;
+  std::optional<double> validate() override;
   void save(const std::string& directory) override {
     check_tied_copies();
     TrainingState state;
@@ -267,7 +267,7 @@ class TrainerOf final : public Trainer {
   std::int64_t step_ = 0;
   std::int64_t sequences_ = 0;
   double last_loss_ = 0;
-  double last_validation_loss_ = -1;
+  std::optional<double> last_validation_loss_;
   std::vector<double> step_seconds_;
   Traffic traffic_;
 };
@@ -361,8 +361,8 @@ double TrainerOf<T>::sum_losses(const std::vector<double>& losses) {
 }
 
 template <typename T>
-double TrainerOf<T>::validate() {
-  if (dataset_ == nullptr || dataset_->validation_windows() == 0) return -1;
+std::optional<double> TrainerOf<T>::validate() {
+  if (dataset_ == nullptr || dataset_->validation_windows() == 0) return std::nullopt;
   const std::int64_t windows = std::min(plan_.options.eval_windows, dataset_->validation_windows());
   const std::int64_t time = plan_.options.seq;
   const std::int64_t group = plan_.microbatch.batch * plan_.options.dp;
@@ -481,8 +481,9 @@ std::unique_ptr<Trainer> Trainer::create(const TrainPlan& plan, comm::Communicat
   return std::make_unique<TrainerOf<float>>(plan, world, std::move(tokens), on);
 }
 
-Summary run_training(Trainer& trainer, const TrainPlan& plan, comm::Communicator& world,
-                     const std::function<void(const StepMetrics&, double)>& on_step) {
+Summary run_training(
+    Trainer& trainer, const TrainPlan& plan, comm::Communicator& world,
+    const std::function<void(const StepMetrics&, std::optional<double>)>& on_step) {
   const TrainOptions& o = plan.options;
   if (!o.out.empty() && world.rank() == 0) remove_unfinished(o.out);
   MetricsFile metrics(o.out, world.rank() == 0, trainer.steps_done());
@@ -490,7 +491,7 @@ Summary run_training(Trainer& trainer, const TrainPlan& plan, comm::Communicator
     const StepMetrics step = trainer.step();
     const bool last = step.step == o.steps;
     const bool evaluates = last || (o.eval_every > 0 && step.step % o.eval_every == 0);
-    const double validation = evaluates ? trainer.validate() : -1;
+    const std::optional<double> validation = evaluates ? trainer.validate() : std::nullopt;
     metrics.write(step, validation);
     on_step(step, validation);
     if (!o.out.empty() && (last || (o.save_every > 0 && step.step % o.save_every == 0)))

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -109,7 +110,7 @@ struct Compared {
 struct Summary {
   std::string device = "cpu";  // what the run was on
   double loss = 0;
-  double validation_loss = -1;  // negative: there is no validation part
+  std::optional<double> validation_loss;  // none without a validation part
   double step_ms_median = 0;
   double tokens_per_s = 0;
   std::vector<Compared> compared;
@@ -139,9 +140,9 @@ class Trainer {
 
   [[nodiscard]] virtual std::int64_t steps_done() const = 0;
   virtual StepMetrics step() = 0;
-  // Mean validation loss over up to eval_windows windows; negative when there is no validation
+  // Mean validation loss over up to eval_windows windows; none when there is no validation
   // part.
-  [[nodiscard]] virtual double validate() = 0;
+  [[nodiscard]] virtual std::optional<double> validate() = 0;
   // With async_save returns before the checkpoint is written: a later step(), save() or
   // finish_save() makes it the newest, and throws what went wrong.
   virtual void save(const std::string& directory) = 0;
@@ -169,10 +170,9 @@ class Trainer {
 };
 
 // The loop: steps, evaluation, checkpoints, metrics.jsonl and summary.json under options.out.
-// on_step runs on every rank after each step, with the validation loss when there was one (else
-// negative).
+// on_step runs on every rank after each step, with the validation loss when there was one.
 Summary run_training(
     Trainer& trainer, const TrainPlan& plan, comm::Communicator& world,
-    const std::function<void(const StepMetrics&, double validation_loss)>& on_step);
+    const std::function<void(const StepMetrics&, std::optional<double> validation_loss)>& on_step);
 
 }  // namespace sinew::model

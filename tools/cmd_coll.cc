@@ -76,30 +76,11 @@ struct Request {
   std::optional<sched::Schedule> schedule;  // the user's own, measured beside the others
 };
 
-// The operations that have an algorithm, in the order of the registry.
-std::vector<sched::Collective> known_ops() {
-  std::vector<sched::Collective> ops;
-  for (const sched::Algorithm& row : sched::algorithms()) {
-    if (std::find(ops.begin(), ops.end(), row.op) == ops.end()) ops.push_back(row.op);
-  }
-  return ops;
-}
-
 template <typename Item, typename Parse>
 std::vector<Item> parse_list(const std::string& text, Parse&& parse) {
   std::vector<Item> items;
   for (const std::string_view name : split(text, ',')) items.push_back(parse(trim(name)));
   return items;
-}
-
-sched::Collective parse_op(std::string_view name) {
-  const std::vector<sched::Collective> known = known_ops();
-  std::vector<std::string> names;
-  for (const sched::Collective op : known) {
-    if (sched::name_of(op) == name) return op;
-    names.emplace_back(sched::name_of(op));
-  }
-  throw UsageError(fmt::format("--op '{}' is unknown: legal are all, {}", name, join(names, ", ")));
 }
 
 CollectiveCase::Buffers parse_buffers(std::string_view name) {
@@ -146,8 +127,7 @@ void require_factor(const Options& options, const Request& request) {
 
 Request parse_request(const Options& options) {
   Request request;
-  request.ops =
-      options.ops == "all" ? known_ops() : parse_list<sched::Collective>(options.ops, parse_op);
+  request.ops = parse_collectives(options.ops);
   request.algorithms =
       parse_list<std::string>(options.algorithms, [](auto name) { return std::string(name); });
   request.sizes_bytes = parse_sizes(options.bytes);
@@ -203,8 +183,7 @@ sched::Cost prove(const sched::Schedule& schedule, const std::string& path, int 
     throw UsageError(fmt::format("--schedule '{}' is for {} ranks and {} were launched", path,
                                  schedule.contract.world, world));
   }
-  require_proved("--schedule", path, schedule);
-  return sched::verify(schedule).facts.cost;
+  return proved("--schedule", path, sched::verify(schedule)).facts.cost;
 }
 
 // Of all ranks on this machine, for the largest case.
@@ -259,7 +238,7 @@ class Bench {
         for (const CollectiveCase::Buffers buffers : request.buffers) {
           for (const sched::Collective op : request.ops) {
             // What reduces nothing is measured once.
-            if (!sched::Contract{.op = op}.reduces() && reduce != request.reduces.front()) continue;
+            if (!reduces(op) && reduce != request.reduces.front()) continue;
             heading(op, dtype, reduce, buffers);
             run_op(request, op, dtype, reduce, buffers);
           }
@@ -513,10 +492,9 @@ class Bench {
 // Options that none of the operations or buffers asked for takes notice of.
 void require_effect(const Request& request, const Args& args) {
   const auto some = [&](const auto& has) { return std::ranges::any_of(request.ops, has); };
-  const auto contract = [](sched::Collective op) { return sched::Contract{.op = op}; };
-  if (!some([&](sched::Collective op) { return contract(op).rooted(); }))
+  if (!some([](sched::Collective op) { return sched::Contract{.op = op}.rooted(); }))
     args.refuse_given({"--root"}, "here: of broadcast, reduce, gather and scatter");
-  if (!some([&](sched::Collective op) { return contract(op).reduces(); }))
+  if (!some(reduces))
     args.refuse_given({"--reduce", "--factor"}, "here: of all_reduce, reduce_scatter and reduce");
   if (!some([](sched::Collective op) { return op != sched::Collective::kBarrier; }))
     args.refuse_given({"--inplace", "--dtype", "--bytes"}, "here: a barrier moves nothing");

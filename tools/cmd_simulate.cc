@@ -7,10 +7,11 @@
 #include "bench/bound.h"
 #include "sched/base/error.h"
 #include "sched/base/units.h"
-#include "sched/passes/communication.h"
 #include "sched/pipeline/simulate.h"
+#include "sched/pipeline/verify.h"
 #include "sched/simulate.h"
 #include "sched/timeline.h"
+#include "sched/verify.h"
 #include "tools/command.h"
 #include "tools/files.h"
 #include "tools/json_lines.h"
@@ -181,7 +182,7 @@ const std::vector<std::string> kOfPipelines = {"--microbatches", "--chunks", "--
 
 void simulate_file(Options options, const Args& args, Files& files) {
   const AnySchedule any = read_schedule("--file", options.file);
-  require_proved("--file", options.file, any);
+  std::visit([&](const auto& one) { proved("--file", options.file, sched::verify(one)); }, any);
   const auto* schedule = std::get_if<sched::Schedule>(&any);
   refuse_unused(args, schedule != nullptr, kOfCollectives, schedule == nullptr, kOfPipelines);
   if (schedule == nullptr) {

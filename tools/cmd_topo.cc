@@ -65,6 +65,20 @@ void print_machine(const Machine& machine, const Launcher& launcher, double memo
                    launcher.world > together ? "; ranks will yield while they wait" : ""));
 }
 
+// Collective: what each rank has to say, up to a line's length.
+std::vector<std::string> texts_of_ranks(comm::Communicator& communicator, const std::string& own) {
+  struct Line {
+    char text[320];
+  };
+  Line line{};
+  own.copy(line.text, sizeof line.text - 1);
+  std::vector<Line> lines(static_cast<std::size_t>(communicator.world()));
+  communicator.all_gather(&line, lines.data(), sizeof line, DType::kU8);
+  std::vector<std::string> texts;
+  for (const Line& one : lines) texts.emplace_back(one.text);
+  return texts;
+}
+
 // Row by row: what carries the messages of a rank to each other rank.
 void print_ranks(comm::Communicator& communicator, JsonLines& json) {
   struct Cell {
@@ -79,28 +93,17 @@ void print_ranks(comm::Communicator& communicator, JsonLines& json) {
   std::vector<Cell> all(world * world);
   communicator.all_gather(mine.data(), all.data(), static_cast<std::int64_t>(world * sizeof(Cell)),
                           DType::kU8);
-  struct Reason {
-    char text[160];
-  };
-  Reason reason{};
-  communicator.copies_denied().copy(reason.text, sizeof reason.text - 1);
-  std::vector<Reason> reasons(world);
-  communicator.all_gather(&reason, reasons.data(), sizeof reason, DType::kU8);
-  struct Line {
-    char text[320];
-  };
-  Line line{};
-  communicator.network().copy(line.text, sizeof line.text - 1);
-  std::vector<Line> lines(world);
-  communicator.all_gather(&line, lines.data(), sizeof line, DType::kU8);
+  const std::vector<std::string> reasons =
+      texts_of_ranks(communicator, communicator.copies_denied());
+  const std::vector<std::string> lines = texts_of_ranks(communicator, communicator.network());
   if (communicator.rank() != 0) return;
   for (std::size_t rank = 0; rank < world; ++rank) {
-    if (lines[rank].text[0] != '\0') fmt::print("rank {}: {}\n", rank, lines[rank].text);
+    if (!lines[rank].empty()) fmt::print("rank {}: {}\n", rank, lines[rank]);
   }
-  for (const Reason& other : reasons) {
-    if (other.text[0] == '\0') continue;
+  for (const std::string& reason : reasons) {
+    if (reason.empty()) continue;
     fmt::print("{}; large messages are copied through shared memory instead (see sinew doctor)\n",
-               other.text);
+               reason);
     break;
   }
   fmt::print("transports of pairs, {}\n{:>6}", counted(communicator.world(), "rank"), "");

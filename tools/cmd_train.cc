@@ -38,6 +38,9 @@ struct Options {
   double timeout_s = 60;
 };
 
+// A NaN is shown without its sign, which means nothing.
+double unsigned_nan(double value) { return std::isnan(value) ? NAN : value; }
+
 std::string with_unit(double value, const std::string& unit) {
   if (unit.starts_with("bytes")) {
     return format_bytes(static_cast<std::int64_t>(value)) +
@@ -88,16 +91,15 @@ class Progress {
         tokens_of_step_(static_cast<double>(plan.options.batch * plan.options.seq)),
         begin_(Clock::now()) {}
 
-  void add(const model::StepMetrics& step, double validation_loss, bool shown) {
+  void add(const model::StepMetrics& step, std::optional<double> validation_loss, bool shown) {
     skipped_last_ = step.skipped;
     ++unsaid_;
     unsaid_ms_ += step.step_ms;
     const Clock::time_point now = Clock::now();
     const bool due = step.step == first_ + 1 || step.step == steps_ || step.step % every_ == 0 ||
                      now - said_ > kSilenceMax;
-    const bool validated = !(validation_loss < 0);
-    if (validated) lost_ = !std::isfinite(validation_loss);
-    if (!shown || (!due && !validated && !step.skipped)) return;
+    if (validation_loss) lost_ = !std::isfinite(*validation_loss);
+    if (!shown || (!due && !validation_loss && !step.skipped)) return;
     said_ = now;
     show(step, validation_loss);
     unsaid_ = 0;
@@ -112,20 +114,18 @@ class Progress {
  private:
   static constexpr std::chrono::seconds kSilenceMax{10};
 
-  void show(const model::StepMetrics& step, double validation_loss) const {
+  void show(const model::StepMetrics& step, std::optional<double> validation_loss) const {
     const double taken_s = std::chrono::duration<double>(Clock::now() - begin_).count();
     const double left_s =
         taken_s / static_cast<double>(step.step - first_) * static_cast<double>(steps_ - step.step);
     fmt::print(
         "step {:>5}/{}  loss {:.4f}  norm {:>7.3f}  lr {:.2e}  {:>7.0f} tokens/s  {:>6.0f} "
         "ms{}{}\n",
-        step.step, steps_, std::isnan(step.loss) ? NAN : step.loss,
-        std::isnan(step.gradient_norm) ? NAN : step.gradient_norm, step.lr,
+        step.step, steps_, unsigned_nan(step.loss), unsigned_nan(step.gradient_norm), step.lr,
         tokens_of_step_ * unsaid_ / unsaid_ms_ * 1e3, unsaid_ms_ / unsaid_,
         step.step < steps_ ? "  left " + format_seconds(left_s) : "",
-        validation_loss < 0 ? ""
-                            : fmt::format("  validation loss {:.4f}",
-                                          std::isnan(validation_loss) ? NAN : validation_loss));
+        validation_loss ? fmt::format("  validation loss {:.4f}", unsigned_nan(*validation_loss))
+                        : "");
     if (step.skipped) fmt::print("  {}\n", step.note);
     std::fflush(stdout);
   }
@@ -143,10 +143,8 @@ class Progress {
 };
 
 void print_summary(const model::Summary& summary) {
-  if (!(summary.validation_loss < 0)) {
-    fmt::print("\nvalidation loss {:.4f} nats per token",
-               std::isnan(summary.validation_loss) ? NAN : summary.validation_loss);
-  }
+  if (summary.validation_loss)
+    fmt::print("\nvalidation loss {:.4f} nats per token", unsigned_nan(*summary.validation_loss));
   fmt::print("\nmedian step {:.0f} ms, {:.0f} tokens/s\n\n", summary.step_ms_median,
              summary.tokens_per_s);
   const Table table(
@@ -242,14 +240,14 @@ int run_train(const Options& options, const Args& args) {
   } catch (const Error&) {
     unreadable = std::current_exception();
   }
-  const std::vector<int> strangers =
-      ranks_that_differ(*world, tokens == nullptr ? 0 : tokens->fingerprint());
+  const std::uint64_t fingerprint = tokens == nullptr ? 0 : tokens->fingerprint();
+  const std::optional<Differing> stranger = first_difference(*world, {&fingerprint, 1});
   agree(*world, [&] {
     if (unreadable != nullptr) std::rethrow_exception(unreadable);
-    if (!strangers.empty()) {
+    if (stranger) {
       throw UsageError(fmt::format(
           "rank {} reads other data than rank 0 in '{}': all ranks need the same tokens",
-          strangers.front(), plan.options.data));
+          stranger->rank, plan.options.data));
     }
     const model::Dataset dataset(*tokens, plan.options.seq, plan.config.vocabulary,
                                  plan.options.seed, plan.options.validation_fraction);
@@ -269,7 +267,8 @@ int run_train(const Options& options, const Args& args) {
   }
   Progress progress(plan, options.log_every, trainer->steps_done());
   const model::Summary summary = model::run_training(
-      *trainer, plan, *world, [&](const model::StepMetrics& step, double validation_loss) {
+      *trainer, plan, *world,
+      [&](const model::StepMetrics& step, std::optional<double> validation_loss) {
         progress.add(step, validation_loss, first_rank);
       });
   const sched::Timeline timeline = trainer->timeline();

@@ -13,7 +13,6 @@
 #include "comm/communicator.h"
 #include "comm/selection_file.h"
 #include "sched/base/error.h"
-#include "sched/base/text.h"
 #include "sched/base/units.h"
 #include "sched/collective/registry.h"
 #include "tools/command.h"
@@ -200,25 +199,8 @@ SelectionFile read_before(const std::string& path) {
   return {read_text("--out", path), fmt::format("--out '{}'", path)};
 }
 
-std::vector<sched::Collective> ops_of(const std::string& text) {
-  const std::vector<sched::Collective> known = known_collectives();
-  std::vector<sched::Collective> ops;
-  for (const std::string_view name : split(text, ',')) {
-    if (name == "all") return known;
-    const auto op =
-        std::ranges::find(known, name, [](sched::Collective one) { return sched::name_of(one); });
-    if (op == known.end()) {
-      std::vector<std::string> legal = {"all"};
-      for (const sched::Collective one : known) legal.emplace_back(sched::name_of(one));
-      throw UsageError(fmt::format("--op '{}' is unknown: legal are {}", name, join(legal, ", ")));
-    }
-    if (std::ranges::find(ops, *op) == ops.end()) ops.push_back(*op);
-  }
-  return ops;
-}
-
 int run_tune(const Options& options, const Args& args) {
-  const std::vector<sched::Collective> ops = ops_of(options.ops);
+  const std::vector<sched::Collective> ops = parse_collectives(options.ops);
   std::vector<std::int64_t> sizes = parse_sizes(options.bytes);
   std::sort(sizes.begin(), sizes.end());
   const DType dtype = in_option("--dtype", [&] { return parse_dtype(options.dtype); });

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "sched/base/error.h"
-#include "sched/passes/communication.h"
 #include "sched/pipeline/verify.h"
 #include "sched/verify.h"
 #include "tools/command.h"

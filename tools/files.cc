@@ -12,7 +12,6 @@
 #include "sched/base/text.h"
 #include "sched/base/units.h"
 #include "sched/pipeline/verify.h"
-#include "sched/verify.h"
 
 namespace sinew::tools {
 namespace {
@@ -66,20 +65,6 @@ AnySchedule read_schedule(const std::string& option, const std::string& path) {
     if (is_pipeline(text)) return sched::with_messages(sched::parse_pipe_schedule(text));
     return sched::parse_schedule(text);
   });
-}
-
-void require_proved(const std::string& option, const std::string& path,
-                    const AnySchedule& schedule) {
-  const auto require = [&](const auto& verdict) {
-    if (verdict.proved()) return;
-    throw UsageError(
-        fmt::format("{} '{}' is wrong: {}\n{}", option, path, verdict.failure, verdict.drawing));
-  };
-  if (const auto* pipeline = std::get_if<sched::PipeSchedule>(&schedule)) {
-    require(sched::verify(*pipeline));
-  } else {
-    require(sched::verify(std::get<sched::Schedule>(schedule)));
-  }
 }
 
 sched::Topology read_topology(const std::string& option, const std::string& path) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <variant>
 
+#include "sched/base/error.h"
 #include "sched/pipeline/schedule.h"
 #include "sched/schedule.h"
 #include "sched/topology.h"
@@ -19,9 +20,14 @@ using AnySchedule = std::variant<sched::Schedule, sched::PipeSchedule>;
 // The text form of either, told apart by its first word. Throws UsageError naming the path and the
 // line.
 [[nodiscard]] AnySchedule read_schedule(const std::string& option, const std::string& path);
-// Throws UsageError with the counterexample drawn unless the schedule of this file is proved.
-void require_proved(const std::string& option, const std::string& path,
-                    const AnySchedule& schedule);
+// What sched::verify says of the schedule of this file, of either kind. Throws UsageError with the
+// counterexample drawn unless that is a proof.
+template <typename Verdict>
+Verdict proved(const std::string& option, const std::string& path, Verdict verdict) {
+  if (verdict.proved()) return verdict;
+  throw UsageError(option + " '" + path + "' is wrong: " + verdict.failure + "\n" +
+                   verdict.drawing);
+}
 
 [[nodiscard]] sched::Topology read_topology(const std::string& option, const std::string& path);
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "model/aside.h"
 #include "sched/base/error.h"
 
 namespace sinew::tools {
@@ -56,9 +57,7 @@ Output::Output(std::string option, std::string path)
   if (path_.empty()) return;
   const std::string why = refusal(path_);
   if (!why.empty()) throw UsageError(fmt::format("{} '{}' {}", option_, path_, why));
-  std::error_code ignored;
-  if (fs::is_symlink(path_, ignored) && fs::exists(path_, ignored))
-    path_ = fs::canonical(path_, ignored).string();
+  path_ = model::followed(path_);
 }
 
 Output::~Output() {
@@ -67,21 +66,10 @@ Output::~Output() {
 
 void Output::open() {
   if (file_ != nullptr) return;
-  opened_ = path_;
-  if (!is_replaced(path_)) {
-    file_ = std::fopen(opened_.c_str(), "w");
-  } else {
-    // Another run's unfinished file, or somebody's own of this name, stays what it is.
-    for (int number = 1; file_ == nullptr; ++number) {
-      opened_ = path_ + ".partial" + (number == 1 ? "" : std::to_string(number));
-      file_ = std::fopen(opened_.c_str(), "wx");
-      if (file_ == nullptr && errno != EEXIST) break;
-    }
-  }
-  if (file_ == nullptr) {
-    opened_ = path_;  // there is nothing aside
-    fail();
-  }
+  const std::string aside = is_replaced(path_) ? model::create_aside(path_) : path_;
+  opened_ = aside.empty() ? path_ : aside;  // empty: there is nothing aside
+  if (!aside.empty()) file_ = std::fopen(aside.c_str(), "w");
+  if (file_ == nullptr) fail();
 }
 
 void Output::fail() {

@@ -174,6 +174,23 @@ std::vector<sched::Collective> known_collectives() {
   return ops;
 }
 
+std::vector<sched::Collective> parse_collectives(const std::string& text) {
+  const std::vector<sched::Collective> known = known_collectives();
+  std::vector<sched::Collective> ops;
+  for (const std::string_view part : split(text, ',')) {
+    const std::string_view name = trim(part);
+    if (name == "all") return known;
+    const auto op = std::ranges::find(known, name, [](auto one) { return sched::name_of(one); });
+    if (op == known.end()) {
+      std::vector<std::string> legal = {"all"};
+      for (const sched::Collective one : known) legal.emplace_back(sched::name_of(one));
+      throw UsageError(fmt::format("--op '{}' is unknown: legal are {}", name, join(legal, ", ")));
+    }
+    if (std::ranges::find(ops, *op) == ops.end()) ops.push_back(*op);
+  }
+  return ops;
+}
+
 void use_selection(const std::string& path) {
   if (path.empty()) return;
   static_cast<void>(read_text("--selection", path));

@@ -62,6 +62,9 @@ void require_root(int root, int world);
 // The operations that have an algorithm, in the order of the registry.
 [[nodiscard]] std::vector<sched::Collective> known_collectives();
 
+// Their names joined by commas, or all, each once in the order given. Throws UsageError.
+[[nodiscard]] std::vector<sched::Collective> parse_collectives(const std::string& text);
+
 // Makes `auto` of every communicator made from now on read this file first (comm/selection_file.h),
 // in the place of the one that the environment names. An empty path changes nothing. Throws
 // UsageError when the file cannot be read.

@@ -18,33 +18,33 @@ std::string transport_help() {
   return text;
 }
 
-std::vector<int> ranks_that_differ(comm::Communicator& communicator, std::uint64_t value) {
-  std::vector<std::uint64_t> values(static_cast<std::size_t>(communicator.world()));
-  communicator.all_gather(&value, values.data(), 1, DType::kU64);
-  std::vector<int> ranks;
-  for (int rank = 1; rank < communicator.world(); ++rank) {
-    if (values[static_cast<std::size_t>(rank)] != values[0]) ranks.push_back(rank);
+std::optional<Differing> first_difference(comm::Communicator& communicator,
+                                          std::span<const std::uint64_t> values) {
+  std::vector<std::uint64_t> all(values.size() * static_cast<std::size_t>(communicator.world()));
+  communicator.all_gather(values.data(), all.data(), static_cast<std::int64_t>(values.size()),
+                          DType::kU64);
+  for (std::size_t i = values.size(); i < all.size(); ++i) {
+    const std::size_t index = i % values.size();
+    if (all[i] != all[index]) return Differing{static_cast<int>(i / values.size()), index};
   }
-  return ranks;
+  return std::nullopt;
 }
 
 void require_same_options(comm::Communicator& communicator, const Args& args,
                           const std::vector<std::string>& own) {
   const std::vector<Args::Given> options = args.all_given();
-  std::vector<std::uint64_t> mine;
-  for (const Args::Given& option : options) mine.push_back(std::hash<std::string>()(option.text));
-  std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(communicator.world()));
-  communicator.all_gather(mine.data(), all.data(), static_cast<std::int64_t>(mine.size()),
-                          DType::kU64);
+  std::vector<std::uint64_t> hashes;
+  for (const Args::Given& option : options) {
+    const bool may_differ = std::ranges::find(own, option.name) != own.end();
+    hashes.push_back(may_differ ? 0 : std::hash<std::string>()(option.text));
+  }
+  const std::optional<Differing> other = first_difference(communicator, hashes);
   agree(communicator, [&] {
-    for (std::size_t i = mine.size(); i < all.size(); ++i) {
-      const std::string& name = options[i % mine.size()].name;
-      if (all[i] == all[i % mine.size()] || std::ranges::find(own, name) != own.end()) continue;
-      throw UsageError(
-          fmt::format("rank {} was given another {} than rank 0: all ranks of a run need the same "
-                      "options",
-                      i / mine.size(), name));
-    }
+    if (!other) return;
+    throw UsageError(
+        fmt::format("rank {} was given another {} than rank 0: all ranks of a run need the same "
+                    "options",
+                    other->rank, options[other->index].name));
   });
 }
 

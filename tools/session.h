@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,9 +27,14 @@ void agree(comm::Communicator& communicator, const std::function<void()>& check)
 void require_same_options(comm::Communicator& communicator, const Args& args,
                           const std::vector<std::string>& own = {});
 
-// Collective: the ranks whose `value` is not that of rank 0.
-[[nodiscard]] std::vector<int> ranks_that_differ(comm::Communicator& communicator,
-                                                 std::uint64_t value);
+// Collective: the first rank, and which of `values`, that is not as on rank 0; all ranks give
+// equally many.
+struct Differing {
+  int rank = 0;
+  std::size_t index = 0;
+};
+[[nodiscard]] std::optional<Differing> first_difference(comm::Communicator& communicator,
+                                                        std::span<const std::uint64_t> values);
 
 // What --transport takes, for help.
 [[nodiscard]] std::string transport_help();

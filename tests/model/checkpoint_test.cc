@@ -334,7 +334,8 @@ TEST(Checkpoint, TheNextRunRemovesWhatAKilledOneLeftUnfinished) {
   test::run_ranks(2, [&](comm::Communicator& ranks) {
     const TrainPlan plan = make_plan(options, 2);
     const auto trainer = Trainer::create(plan, ranks);
-    static_cast<void>(run_training(*trainer, plan, ranks, [](const StepMetrics&, double) {}));
+    static_cast<void>(
+        run_training(*trainer, plan, ranks, [](const StepMetrics&, std::optional<double>) {}));
   });
   for (const std::string& path : ours) EXPECT_FALSE(fs::exists(path)) << path;
   EXPECT_FALSE(fs::exists(options.out + "/step-00000099.partial"));

@@ -163,7 +163,8 @@ TEST(RunTraining, SavesBesideTheTrainingWhatItSavesBetweenSteps) {
     test::run_ranks(2, [&](comm::Communicator& ranks) {
       const TrainPlan plan = make_plan(options, 2);
       const auto trainer = Trainer::create(plan, ranks);
-      static_cast<void>(run_training(*trainer, plan, ranks, [](const StepMetrics&, double) {}));
+      static_cast<void>(
+          run_training(*trainer, plan, ranks, [](const StepMetrics&, std::optional<double>) {}));
     });
   }
   for (const char* step : {"/step-00000002", "/step-00000004", "/step-00000008", "/step-00000009"})

@@ -109,7 +109,8 @@ TEST_P(Kill, WhatKilledRunsLeftUnfinishedIsGoneAfterTheNext) {
     one_more.steps = read_state(find_checkpoint(run)).step + 1;
     const TrainPlan plan = make_plan(one_more, 1);
     const auto trainer = Trainer::create(plan, ranks);
-    static_cast<void>(run_training(*trainer, plan, ranks, [](const StepMetrics&, double) {}));
+    static_cast<void>(
+        run_training(*trainer, plan, ranks, [](const StepMetrics&, std::optional<double>) {}));
   });
   for (const auto& entry : std::filesystem::directory_iterator(run))
     EXPECT_FALSE(entry.path().string().ends_with(".partial")) << entry.path();

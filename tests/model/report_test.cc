@@ -148,8 +148,8 @@ TEST(RunTraining, WritesMetricsSummaryAndCheckpointAndLearns) {
     const TrainPlan plan = make_plan(options, 2);
     const auto trainer = Trainer::create(plan, ranks);
     int seen = 0;
-    const Summary summary =
-        run_training(*trainer, plan, ranks, [&](const StepMetrics&, double) { ++seen; });
+    const Summary summary = run_training(
+        *trainer, plan, ranks, [&](const StepMetrics&, std::optional<double>) { ++seen; });
     EXPECT_EQ(seen, 40);
     EXPECT_GT(summary.tokens_per_s, 0);
   });
@@ -173,7 +173,8 @@ TEST(RunTraining, WritesMetricsSummaryAndCheckpointAndLearns) {
   run_ranks(2, [&](comm::Communicator& ranks) {
     const TrainPlan plan = make_plan(options, 2);
     const auto trainer = Trainer::create(plan, ranks);
-    static_cast<void>(run_training(*trainer, plan, ranks, [](const StepMetrics&, double) {}));
+    static_cast<void>(
+        run_training(*trainer, plan, ranks, [](const StepMetrics&, std::optional<double>) {}));
   });
   EXPECT_EQ(lines_of(options.out + "/metrics.jsonl").size(), 42U);
 }

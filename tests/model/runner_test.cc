@@ -156,7 +156,7 @@ TEST(Runner, EvaluationBetweenStepsChangesNothingAndIsTheSameInEveryLayout) {
       std::vector<double> own;
       for (int i = 0; i < 4; ++i) {
         own.push_back(trainer->step().loss);
-        if (evaluates || i == 3) validation = trainer->validate();
+        if (evaluates || i == 3) validation = trainer->validate().value();
       }
       own.push_back(validation);
       const std::lock_guard<std::mutex> lock(mutex);

@@ -181,16 +181,23 @@ std::string noting_launcher(const TestFolder& folder) {
   return path;
 }
 
+// Starts mpirun.sh with that launcher, waits until it is up, then goes on with `then`, which knows
+// the script as $script.
+Outcome with_noting_launcher(const TestFolder& folder, const std::string& prefix,
+                             const std::string& then) {
+  return run_process({"bash", "-c",
+                      "export MPIRUN=" + noting_launcher(folder) + "; " + prefix +
+                          SINEW_SOURCE_DIR "/tools/mpirun.sh -n 2 true & script=$!; until [ -s " +
+                          folder.path("up") + " ]; do sleep 0.1; done; " + then},
+                     20000);
+}
+
 // A whole group of processes gets the signal, as from a terminal or from timeout. Open MPI leaves
 // ranks and files where they are when it is told twice.
 TEST(Launcher, HasASignalOfTheGroupOnce) {
   const TestFolder folder;
-  const Outcome outcome = run_process(
-      {"bash", "-c",
-       "export MPIRUN=" + noting_launcher(folder) +
-           "; setsid " SINEW_SOURCE_DIR "/tools/mpirun.sh -n 2 true & script=$!; until [ -s " +
-           folder.path("up") + " ]; do sleep 0.1; done; kill -TERM -- -$script; wait $script"},
-      20000);
+  const Outcome outcome =
+      with_noting_launcher(folder, "setsid ", "kill -TERM -- -$script; wait $script");
   EXPECT_FALSE(outcome.timed_out);
   EXPECT_EQ(outcome.exit_code, 128 + SIGTERM);
   EXPECT_EQ(folder.read("noted"), "TERM\n");
@@ -198,13 +205,9 @@ TEST(Launcher, HasASignalOfTheGroupOnce) {
 
 TEST(Launcher, IsToldWhenItsScriptIsKilled) {
   const TestFolder folder;
-  const Outcome outcome = run_process(
-      {"bash", "-c",
-       "export MPIRUN=" + noting_launcher(folder) +
-           "; " SINEW_SOURCE_DIR "/tools/mpirun.sh -n 2 true & script=$!; until [ -s " +
-           folder.path("up") + " ]; do sleep 0.1; done; kill -KILL $script; until [ -s " +
-           folder.path("noted") + " ]; do sleep 0.1; done"},
-      20000);
+  const Outcome outcome = with_noting_launcher(
+      folder, "",
+      "kill -KILL $script; until [ -s " + folder.path("noted") + " ]; do sleep 0.1; done");
   EXPECT_FALSE(outcome.timed_out);
   EXPECT_EQ(folder.read("noted"), "TERM\n");
 }

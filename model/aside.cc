@@ -1,0 +1,31 @@
+#include "model/aside.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+namespace sinew::model {
+
+namespace fs = std::filesystem;
+
+std::string followed(const std::string& path) {
+  std::error_code ignored;
+  const bool leads = fs::is_symlink(path, ignored) && fs::exists(path, ignored);
+  return leads ? fs::canonical(path, ignored).string() : path;
+}
+
+std::string create_aside(const std::string& path) {
+  for (int number = 1;; ++number) {
+    std::string aside = path + ".partial" + (number == 1 ? "" : std::to_string(number));
+    const int descriptor = ::open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor >= 0) {
+      ::close(descriptor);
+      return aside;
+    }
+    if (errno != EEXIST) return {};
+  }
+}
+
+}  // namespace sinew::model
