@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "sched/base/check.h"
+#include "sched/base/partition.h"
 
 namespace sinew::bench {
 namespace {
@@ -27,9 +28,10 @@ void max_over_ranks(comm::Communicator& communicator, std::span<double> values) 
 }
 
 // Seconds of one call after warm-up: the least of a few, since the first ones still map memory.
-double estimate(comm::Communicator& communicator, const std::function<void()>& candidate) {
+double estimate(comm::Communicator& communicator, const std::function<void()>& candidate,
+                int warmup) {
   double best_s = std::numeric_limits<double>::infinity();
-  candidate();
+  for (int i = 0; i < warmup; ++i) candidate();
   for (int i = 0; i < kEstimateCalls; ++i) {
     communicator.barrier();
     const auto begin = Clock::now();
@@ -43,7 +45,7 @@ double estimate(comm::Communicator& communicator, const std::function<void()>& c
 
 struct Plan {
   int batch = 1;
-  int iterations_per_block = 1;
+  int iterations = kBlocks;  // of all blocks together
 };
 
 Plan plan_for(double call_s, const RepeatOptions& options) {
@@ -52,16 +54,18 @@ Plan plan_for(double call_s, const RepeatOptions& options) {
   plan.batch =
       static_cast<int>(std::clamp(std::ceil(kBatchTarget_s / call_s), 1.0, double{kBatchMax}));
   const double wanted = options.budget_s / (call_s * plan.batch);
-  const int iterations = static_cast<int>(
+  plan.iterations = static_cast<int>(
       std::clamp(wanted, double(options.iterations_min), double(options.iterations_max)));
-  plan.iterations_per_block = (iterations + kBlocks - 1) / kBlocks;
+  if (options.iterations > 0) plan.iterations = options.iterations;
   return plan;
 }
 
 void time_block(comm::Communicator& communicator, const std::function<void()>& candidate,
-                const Plan& plan, std::vector<double>& samples_s) {
+                const Plan& plan, int block, std::vector<double>& samples_s) {
+  const std::int64_t iterations = partition(plan.iterations, kBlocks, block).count;
+  if (iterations == 0) return;
   candidate();
-  for (int i = 0; i < plan.iterations_per_block; ++i) {
+  for (std::int64_t i = 0; i < iterations; ++i) {
     communicator.barrier();
     const auto begin = Clock::now();
     for (int call = 0; call < plan.batch; ++call) candidate();
@@ -76,11 +80,11 @@ std::vector<Times> time_candidates(comm::Communicator& communicator,
                                    const RepeatOptions& options) {
   std::vector<Plan> plans;
   for (const auto& candidate : candidates)
-    plans.push_back(plan_for(estimate(communicator, candidate), options));
+    plans.push_back(plan_for(estimate(communicator, candidate, options.warmup), options));
   std::vector<std::vector<double>> samples(candidates.size());
   for (int block = 0; block < kBlocks; ++block) {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
-      time_block(communicator, candidates[i], plans[i], samples[i]);
+      time_block(communicator, candidates[i], plans[i], block, samples[i]);
     }
   }
   std::vector<Times> times;

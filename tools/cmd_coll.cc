@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -61,6 +62,8 @@ struct Options {
   bool inplace = false;
   bool check = false;
   double budget_ms = 100;
+  int iterations = 0;
+  int warmup = 1;
   double timeout_s = 60;
   double factor = 1;
 };
@@ -224,14 +227,13 @@ class Bench {
         mpi_library_(options.baseline == "mpi" ? bench::mpi_library() : std::string()) {}
 
   // Returns the number of wrong elements.
-  std::int64_t run(const Request& request) {
+  std::int64_t run(const Request& request, const sched::Cost& own_cost) {
+    own_cost_ = own_cost;
     const std::int64_t largest =
         *std::max_element(request.sizes_bytes.begin(), request.sizes_bytes.end());
     if (kernels::bypasses_cache(2 * communicator_.world() * largest))
       memory_rate_ = bench::measure_memory_rate(communicator_);
     table_ = Table(columns());
-    if (request.schedule)
-      own_cost_ = prove(*request.schedule, options_.schedule, communicator_.world());
     for (const DType dtype : request.dtypes) {
       for (const ReduceOp reduce : request.reduces) {
         links_ = bench::measure_links(communicator_, dtype, reduce);
@@ -241,6 +243,7 @@ class Bench {
             if (!reduces(op) && reduce != request.reduces.front()) continue;
             heading(op, dtype, reduce, buffers);
             run_op(request, op, dtype, reduce, buffers);
+            print_average();
           }
         }
       }
@@ -306,6 +309,16 @@ class Bench {
     first_ = false;
   }
 
+  // As nccl-tests ends: the mean over the rows of this heading that have one.
+  void print_average() {
+    if (bus_rates_.empty()) return;
+    const double sum = std::accumulate(bus_rates_.begin(), bus_rates_.end(), 0.0);
+    print(fmt::format("average bus bandwidth of {}: {} GB/s\n",
+                      counted(std::ssize(bus_rates_), "row"),
+                      three_digits(sum / static_cast<double>(bus_rates_.size()))));
+    bus_rates_.clear();
+  }
+
   void run_op(const Request& request, sched::Collective op, DType dtype, ReduceOp reduce,
               CollectiveCase::Buffers buffers) {
     std::int64_t last_count = -1;
@@ -348,8 +361,10 @@ class Bench {
       candidates.emplace_back(
           [&mpi, shape] { bench::mpi_collective(shape, mpi->input(), mpi->output()); });
     }
-    const std::vector<Times> times =
-        bench::time_candidates(communicator_, candidates, {.budget_s = options_.budget_ms * 1e-3});
+    const std::vector<Times> times = bench::time_candidates(communicator_, candidates,
+                                                            {.budget_s = options_.budget_ms * 1e-3,
+                                                             .iterations = options_.iterations,
+                                                             .warmup = options_.warmup});
     for (std::size_t i = 0; i < rows.size(); ++i) {
       rows[i].times = times[i];
       report(shape, buffers, rows[i], mpi ? std::optional(times.back()) : std::nullopt);
@@ -444,6 +459,7 @@ class Bench {
     }
     if (options_.check) cells.push_back(fmt::format("{}", row.wrong));
     print(table_.row(cells));
+    if (bytes > 0 && bus > 0) bus_rates_.push_back(rate * bus);
     JsonRecord record;
     record.add("op", sched::name_of(shape.op))
         .add("algo", row.algorithm)
@@ -484,6 +500,7 @@ class Bench {
   double memory_rate_ = 0;  // bytes per second of all ranks together
   sched::Cost own_cost_;    // of the user's schedule
   std::int64_t wrong_ = 0;
+  std::vector<double> bus_rates_;    // GB/s, of the rows since the last heading
   std::set<std::string> mpi_lacks_;  // reasons printed why MPI is not measured
   std::string explained_;            // the last reason printed
   bool first_ = true;
@@ -529,7 +546,8 @@ void require_fit(const Options& options, const Args& args, bool on_device) {
         "--transport {} does not move device memory: legal with --device cuda are auto, {}",
         options.transport, comm::kCudaIpcName));
   }
-  args.refuse_given({"--schedule", "--copies", "--selection", "--explain-choice", "--factor"},
+  args.refuse_given({"--schedule", "--copies", "--selection", "--explain-choice", "--factor",
+                     "--iterations", "--warmup"},
                     "with --device cuda: it is for host memory");
   if (options.buffers != plain.buffers)
     throw UsageError(fmt::format("--buffers {} is for host memory: legal with --device cuda is {}",
@@ -571,16 +589,18 @@ int run_coll(const Options& options, const Args& args) {
   require_same_options(*communicator, args);
   if (on_device) return run_on_device(*communicator, options, request);
   std::optional<Bench> bench;
+  sched::Cost own_cost;
   agree(*communicator, [&] {
     require_root(options.root, communicator->world());
     check_memory(request, options, communicator->world());
-    if (request.schedule) (void)prove(*request.schedule, options.schedule, communicator->world());
+    if (request.schedule)
+      own_cost = prove(*request.schedule, options.schedule, communicator->world());
     for (const sched::Collective op : request.ops) {
       (void)names_for(request, {.op = op, .world = communicator->world(), .root = options.root});
     }
     bench.emplace(*communicator, options);
   });
-  const std::int64_t wrong = bench->run(request);
+  const std::int64_t wrong = bench->run(request, own_cost);
   if (wrong > 0) throw Error(fmt::format("{} elements are wrong", wrong));
   return 0;
 }
@@ -616,9 +636,16 @@ Run declare_coll(Args& args) {
               "a schedule in text form (see verify): proved, then measured beside --algo");
   args.flag("--explain-choice", o->explain_choice, "say which algorithm auto takes, and why");
   args.option("--budget-ms", o->budget_ms, "timed work per row", {.min = 0.001, .max = 60000});
+  args.option("--iterations", o->iterations,
+              "timed iterations per row, instead of --budget-ms; 0: as many as fit it, 5 to 2000",
+              {.min = 0, .max = 1000000});
+  args.option("--warmup", o->warmup,
+              "untimed calls before a row, beside the few that estimate its time",
+              {.min = 0, .max = 1000000});
   args.option("--timeout", o->timeout_s, "seconds a rank waits for another",
               {.min = 0.1, .max = 86400});
   args.option("--json", o->json, "write JSON lines to this file");
+  args.exclude("--iterations", {"--budget-ms"}, "it says how many there are");
   args.exclude("--schedule", {"--op", "--root"}, "the file says it");
   args.exclude("--schedule", {"--factor"}, "a schedule's inputs count once");
   return [o, &args] { return run_coll(*o, args); };

@@ -30,6 +30,7 @@ struct Options {
   bool list = false;
   std::string json;
   std::string svg;
+  std::string text;
 };
 
 // Values of more ranks do not fit a line.
@@ -40,9 +41,10 @@ std::string cost_line(const sched::Cost& cost) {
                      cost.reduced);
 }
 
-// Where the drawing and the facts go.
+// Where the drawing, the schedule and the facts go.
 struct Files {
   Output svg;
+  Output text;
   JsonLines json;
 };
 
@@ -60,9 +62,10 @@ void explain_collective(const sched::Algorithm& row, const Options& options, Fil
   fmt::print(
       "  terms        P ranks, L = ceil(log2 P), m bytes of the full vector, a latency, b time per "
       "byte,\n"
-      "               g time to reduce a byte; the vector is cut into {} chunk(s)\n\n",
-      schedule.contract.chunks());
+      "               g time to reduce a byte; the vector is cut into {}\n\n",
+      counted(schedule.contract.chunks(), "chunk"));
   if (files.svg.wanted()) files.svg.keep(sched::draw_rounds_svg(schedule));
+  if (files.text.wanted()) files.text.keep(sched::print(schedule));
   JsonRecord record;
   record.add("op", sched::name_of(row.op))
       .add("algo", row.name)
@@ -91,7 +94,8 @@ void explain_pipeline(const sched::PipeAlgorithm& row, const Options& options, F
   const sched::PipeParams params = {options.world, chunks_of(row, options.chunks),
                                     options.microbatches};
   const sched::PipeTimes times = parse_times(options.times);
-  const sched::PipeSimulation simulation = sched::simulate(sched::generate(row, params), times);
+  const sched::PipeSchedule schedule = sched::generate(row, params);
+  const sched::PipeSimulation simulation = sched::simulate(schedule, times);
   fmt::print("pipeline schedule {} for {}, {}, {} per rank\n\n", row.name,
              counted(params.ranks, "rank"),
              counted(params.microbatches, "microbatch", "microbatches"),
@@ -100,6 +104,7 @@ void explain_pipeline(const sched::PipeAlgorithm& row, const Options& options, F
   fmt::print("  here         {:.4g} of the ideal time by the closed form, {:.4g} simulated\n",
              row.bubble(params, times), simulation.bubble);
   if (files.svg.wanted()) files.svg.keep(sched::draw_svg(simulation.timeline));
+  if (files.text.wanted()) files.text.keep(sched::print(schedule));
   std::string live;
   int live_most = 0;
   for (int rank = 0; rank < params.ranks; ++rank) {
@@ -155,11 +160,12 @@ void list_rows(JsonLines& json) {
 int run_explain(Options& options, const Args& args) {
   if (!args.given("--algo") && !has_ring(options.op)) options.algorithm = "all";
   const Selection selection = select(options.op, options.algorithm);
-  if (!options.list && selection.size() > 1 && !options.svg.empty()) {
+  for (const std::string_view one : {"--svg", "--text"}) {
+    if (options.list || selection.size() == 1 || !args.given(std::string(one))) continue;
     throw UsageError(fmt::format(
-        "--svg draws one schedule and --op {} --algo {} are {}: legal are one operation and one "
+        "{} is of one schedule and --op {} --algo {} are {}: legal are one operation and one "
         "algorithm",
-        options.op, options.algorithm, selection.size()));
+        one, options.op, options.algorithm, selection.size()));
   }
   if (!options.list) {
     refuse_unused(args, !selection.collectives.empty(), {"--root"}, !selection.pipelines.empty(),
@@ -168,7 +174,10 @@ int run_explain(Options& options, const Args& args) {
   require_root(options.root, options.world);
   if (!options.list && !selection.collectives.empty()) refuse_root(args, selection.collectives);
   require_different("--svg", options.svg, "--json", options.json);
-  Files files{Output("--svg", options.svg), JsonLines(options.json)};
+  require_different("--svg", options.svg, "--text", options.text);
+  require_different("--text", options.text, "--json", options.json);
+  Files files{Output("--svg", options.svg), Output("--text", options.text),
+              JsonLines(options.json)};
   if (options.list) {
     list_rows(files.json);
     files.json.keep();
@@ -214,12 +223,15 @@ Run declare_explain(Args& args) {
               {.min = 0, .max = 64});
   args.option("--times", o->times, "of a pipeline: forward,backward,weight[,transfer]");
   args.option("--svg", o->svg, "draw the one schedule into this file: its rounds, or timeline");
+  args.option("--text", o->text,
+              "write the one schedule in text form into this file, as verify --file, simulate "
+              "--file, coll --schedule and train --schedule read it");
   args.flag("--list", o->list, "list all algorithms and pipeline schedules instead");
   args.option("--json", o->json, "write the facts, or the list, as JSON lines to this file");
-  args.exclude(
-      "--list",
-      {"--op", "--algo", "--world", "--root", "--microbatches", "--chunks", "--times", "--svg"},
-      "the list holds all rows");
+  args.exclude("--list",
+               {"--op", "--algo", "--world", "--root", "--microbatches", "--chunks", "--times",
+                "--svg", "--text"},
+               "the list holds all rows");
   return [o, &args] { return run_explain(*o, args); };
 }
 

@@ -49,6 +49,7 @@ struct Files {
   Output trace;
   JsonLines json;
 
+  [[nodiscard]] bool drawn() const { return svg.wanted() || trace.wanted(); }
   void draw(const sched::Timeline& timeline) {
     if (svg.wanted()) last_svg = sched::draw_svg(timeline);
     if (trace.wanted()) last_trace = sched::draw_trace(timeline);
@@ -91,7 +92,7 @@ class Collectives {
                 {"bound", 10}}) {}
 
   // row is null for a schedule from a file: it has no closed form.
-  void show(const sched::Schedule& schedule, const sched::Algorithm* row) {
+  void show(sched::Schedule schedule, const sched::Algorithm* row) {
     if (!std::exchange(begun_, true)) {
       fmt::print("topology {}: {}\n{}", topology_.name, counted(topology_.world, "rank"),
                  table_.header());
@@ -99,8 +100,7 @@ class Collectives {
     // A barrier has no vector: its time is the same whatever --bytes says.
     const bool sized = schedule.contract.op != sched::Collective::kBarrier;
     for (const std::int64_t bytes : sized ? sizes_bytes_ : std::vector<std::int64_t>{0}) {
-      const sched::Simulation simulation = sched::simulate_fastest(
-          schedule, topology_, {.bytes = bytes, .segments = options_.segments});
+      const sched::Simulation simulation = simulate(schedule, bytes, false);
       // Closed forms speak of equal links; a topology of its own has none.
       const bool priced = row != nullptr && options_.topology.empty();
       const auto size = static_cast<double>(bytes);
@@ -124,14 +124,18 @@ class Collectives {
           .add("closed_form_us", priced ? std::optional(closed_s * 1e6) : std::nullopt)
           .add("bound_us", options_.topology.empty() ? std::optional(bound_s * 1e6) : std::nullopt);
       files_.json.write(record);
-      last_ = simulation.timeline;
+      std::fflush(stdout);
+      last_bytes_ = bytes;
     }
+    last_ = std::move(schedule);
   }
 
   // Draws the last one shown, as text where it was the only schedule.
   void draw(bool only) const {
-    if (only) fmt::print("\n{}", sched::draw_text(last_));
-    files_.draw(last_);
+    if (!only && !files_.drawn()) return;
+    const sched::Timeline timeline = simulate(last_, last_bytes_, true).timeline;
+    if (only) fmt::print("\n{}", sched::draw_text(timeline));
+    files_.draw(timeline);
   }
 
   [[nodiscard]] sched::Params params() const {
@@ -139,12 +143,19 @@ class Collectives {
   }
 
  private:
+  [[nodiscard]] sched::Simulation simulate(const sched::Schedule& schedule, std::int64_t bytes,
+                                           bool timeline) const {
+    return sched::simulate_fastest(
+        schedule, topology_, {.bytes = bytes, .segments = options_.segments, .timeline = timeline});
+  }
+
   const Options& options_;
   Files& files_;
   sched::Topology topology_;
   std::vector<std::int64_t> sizes_bytes_;
   Table table_;
-  sched::Timeline last_;
+  sched::Schedule last_;
+  std::int64_t last_bytes_ = 0;
   bool begun_ = false;
 };
 
@@ -181,9 +192,9 @@ const std::vector<std::string> kOfCollectives = {"--root",      "--bytes",      
 const std::vector<std::string> kOfPipelines = {"--microbatches", "--chunks", "--times"};
 
 void simulate_file(Options options, const Args& args, Files& files) {
-  const AnySchedule any = read_schedule("--file", options.file);
+  AnySchedule any = read_schedule("--file", options.file);
   std::visit([&](const auto& one) { proved("--file", options.file, sched::verify(one)); }, any);
-  const auto* schedule = std::get_if<sched::Schedule>(&any);
+  auto* schedule = std::get_if<sched::Schedule>(&any);
   refuse_unused(args, schedule != nullptr, kOfCollectives, schedule == nullptr, kOfPipelines);
   if (schedule == nullptr) {
     args.refuse_given({"--microbatches", "--chunks"}, "beside --file: the file says what it is of");
@@ -191,7 +202,7 @@ void simulate_file(Options options, const Args& args, Files& files) {
   }
   options.world = schedule->contract.world;
   Collectives collectives(options, topology_of(options), files);
-  collectives.show(*schedule, nullptr);
+  collectives.show(std::move(*schedule), nullptr);
   collectives.draw(true);
 }
 

@@ -58,7 +58,8 @@ class Report {
         table_.row({std::string(op), std::string(name), fmt::format("{}", world),
                     fmt::format("{:g}", facts.cost.rounds), fmt::format("{:.3f}", facts.cost.bytes),
                     fmt::format("{:.3f}", facts.cost.reduced), fmt::format("{}", facts.credits),
-                    fmt::format("proved for {} world(s)", worlds)}));
+                    "proved for " + counted(worlds, "world")}));
+    std::fflush(stdout);
     JsonRecord record;
     record.add("op", op)
         .add("algo", name)
@@ -75,10 +76,12 @@ class Report {
 
   void proved(std::string_view name, int shapes, int ranks, const sched::PipeFacts& facts) {
     const int live = *std::max_element(facts.peak_live.begin(), facts.peak_live.end());
-    fmt::print("{}",
-               table_.row({std::string(kPipelineOp), std::string(name), fmt::format("{}", ranks),
-                           "-", "-", "-", fmt::format("{}", facts.credits),
-                           fmt::format("proved for {} shape(s), at most {} live", shapes, live)}));
+    fmt::print(
+        "{}", table_.row(
+                  {std::string(kPipelineOp), std::string(name), fmt::format("{}", ranks), "-", "-",
+                   "-", fmt::format("{}", facts.credits),
+                   fmt::format("proved for {}, at most {} live", counted(shapes, "shape"), live)}));
+    std::fflush(stdout);
     JsonRecord record;
     record.add("op", kPipelineOp)
         .add("algo", name)

@@ -30,5 +30,26 @@ TEST(Explain, DrawsEveryPipelineSchedule) {
   }
 }
 
+// What explain writes is what the other subcommands read: a user's way to a schedule of their own.
+TEST(Explain, WritesTextThatVerifyProvesAndSimulateTimes) {
+  const TestFolder folder;
+  const std::string path = folder.path("schedule");
+  std::vector<std::pair<std::string, std::string>> rows = {{"pipeline", "zb-h1"}};
+  for (const sched::Algorithm& row : sched::algorithms()) {
+    if (row.refuse({.world = 4}).empty())
+      rows.emplace_back(sched::name_of(row.op), std::string(row.name));
+  }
+  // Every eleventh row, and the pipeline: a process each.
+  for (std::size_t i = 0; i < rows.size(); i += 11) {
+    const std::string what = fmt::format("--op {} --algo {}", rows[i].first, rows[i].second);
+    const Outcome written = run_sinew(fmt::format("explain {} --text {}", what, path));
+    ASSERT_EQ(written.exit_code, 0) << what << written.err;
+    for (const char* command : {"verify", "simulate"}) {
+      const Outcome read = run_sinew(fmt::format("{} --file {}", command, path));
+      EXPECT_EQ(read.exit_code, 0) << what << read.err;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sinew::test

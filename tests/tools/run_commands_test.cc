@@ -161,6 +161,21 @@ TEST(Coll, HasNoColumnThatIsEmptyInAllRows) {
     EXPECT_NE(full.out.find(column), std::string::npos) << full.out;
 }
 
+// A user who wants so many repetitions gets so many, whatever the call takes.
+TEST(Coll, TakesExactlyTheIterationsAskedForAndAveragesTheBusBandwidth) {
+  const TestFolder folder;
+  for (const int iterations : {1, 3, 17}) {
+    const std::string arguments = fmt::format(
+        "coll --bytes 8,64K --iterations {} --warmup 2 --json {}", iterations, folder.path("rows"));
+    const Outcome outcome = run_sinew_ranks(2, arguments);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find("average bus bandwidth of 2 rows: "), std::string::npos)
+        << outcome.out;
+    for (const nlohmann::json& row : json_lines(folder.read("rows")))
+      EXPECT_EQ(row["iterations"].get<int>(), iterations);
+  }
+}
+
 TEST(P2p, MeasuresEachPair) {
   const TestFolder folder;
   const Outcome outcome =
