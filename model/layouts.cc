@@ -88,6 +88,12 @@ namespace {
 struct Cut {
   int zero = 0;
   int shard = 0;
+  const char* reshard_after = "forward";
+  void apply(TrainOptions& options) const {
+    options.zero = zero;
+    options.shard = shard;
+    options.reshard_after = reshard_after;
+  }
 };
 
 // What ZeRO may do with so many data ranks.
@@ -98,6 +104,9 @@ std::vector<Cut> cuts_of(int ranks) {
     for (int shard = 1; shard < ranks; ++shard) {
       if (ranks % shard == 0) cuts.push_back({zero, shard});
     }
+  }
+  for (std::size_t i = 0, before = cuts.size(); i < before; ++i) {
+    if (cuts[i].zero == 3) cuts.push_back({3, cuts[i].shard, "backward"});
   }
   return cuts;
 }
@@ -120,8 +129,7 @@ std::vector<TrainOptions> enumerate_layouts(const TrainOptions& base, int world,
             options.tp = tp;
             options.pp = pp;
             options.dp = dp;
-            options.zero = cut.zero;
-            options.shard = cut.shard;
+            cut.apply(options);
             options.schedule = schedule.name;
             options.microbatches = m;
             if (legal(options, world)) layouts.push_back(options);
@@ -161,8 +169,7 @@ std::vector<TrainOptions> enumerate_sequence_layouts(const TrainOptions& base, i
       // A factor and tp: no axis sees the same cuts only.
       const std::vector<Cut> cuts = cuts_of(split.cp * split.dp);
       const Cut chosen = cuts[static_cast<std::size_t>(3 * number++ + split.tp) % cuts.size()];
-      options.zero = chosen.zero;
-      options.shard = chosen.shard;
+      chosen.apply(options);
       if (!legal(options, world)) continue;
       options.microbatches = make_plan(options, world).options.microbatches;
       layouts.push_back(options);
@@ -227,8 +234,7 @@ std::vector<TrainOptions> enumerate_every_layout(const TrainOptions& base, int w
     std::vector<TrainOptions> variants;
     for (const Cut& cut : cuts_of(split.cp * split.dp)) {
       variants.push_back(split);
-      variants.back().zero = cut.zero;
-      variants.back().shard = cut.shard;
+      cut.apply(variants.back());
     }
     return variants;
   });
@@ -329,11 +335,12 @@ std::string name_of(const TrainOptions& o) {
   const std::string recompute = o.recompute == "none" ? "" : " recompute " + o.recompute;
   const std::string context = o.cp > 1 ? fmt::format(" cp{} {}", o.cp, o.cp_mode) : "";
   const std::string shard = o.shard > 0 ? fmt::format("/{}", o.shard) : "";
+  const std::string kept = o.reshard_after == "backward" ? " kept" : "";
   const std::string rows = !o.sequence_parallel ? ""
                            : o.row_chunks == 1  ? " sp"
                                                 : fmt::format(" sp/{}", o.row_chunks);
-  return fmt::format("tp{}{}{} pp{} dp{} zero{}{} {}{} m{}{}", o.tp, rows, context, o.pp, o.dp,
-                     o.zero, shard, o.schedule, chunks, o.microbatches, recompute);
+  return fmt::format("tp{}{}{} pp{} dp{} zero{}{}{} {}{} m{}{}", o.tp, rows, context, o.pp, o.dp,
+                     o.zero, shard, kept, o.schedule, chunks, o.microbatches, recompute);
 }
 
 Batch make_batch(const TrainPlan& plan, std::uint64_t seed) {

@@ -14,8 +14,9 @@
 
 namespace sinew::model {
 
-// Every TP x PP x DP split of `world` ranks with each ZeRO stage, over all data ranks and over
-// groups of every size that divides them, every pipeline schedule, and each number of microbatches
+// Every TP x PP x DP split of `world` ranks with each ZeRO stage (3 with weights gathered again for
+// backward and with them kept), over all data ranks and over groups of every size that divides
+// them, every pipeline schedule, and each number of microbatches
 // in `microbatches` that is legal for `base`'s batch; other options are base's.
 [[nodiscard]] std::vector<TrainOptions> enumerate_layouts(
     const TrainOptions& base, int world, const std::vector<std::int64_t>& microbatches);
@@ -35,8 +36,8 @@ namespace sinew::model {
 // there are no more.
 [[nodiscard]] std::vector<TrainOptions> draw_layouts(std::vector<TrainOptions> layouts,
                                                      std::size_t count, std::uint64_t seed);
-// "tp2 sp/2 pp2 dp4 zero3/2 1f1b m4": sequence parallelism with products in 2 row chunks, ZeRO 3
-// over groups of 2
+// "tp2 sp/2 pp2 dp4 zero3/2 kept 1f1b m4": sequence parallelism with products in 2 row chunks, ZeRO
+// 3 over groups of 2 with weights kept from forward to backward
 [[nodiscard]] std::string name_of(const TrainOptions& options);
 
 // What the law is held to: small models that have between them what layouts may get wrong (tied and

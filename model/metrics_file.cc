@@ -86,6 +86,7 @@ void MetricsFile::write_summary(const TrainPlan& plan, const Summary& summary) {
         {"dp", o.dp},
         {"zero", o.zero},
         {"shard", plan.run.shards()},
+        {"reshard_after", o.reshard_after},
         {"order", plan.grid.order()},
         {"schedule", o.schedule},
         {"microbatches", o.microbatches},

@@ -31,6 +31,12 @@ void check_features(const TrainOptions& o) {
   require(o.shard == 0 || o.zero > 0,
           fmt::format("--shard {} with zero 0: nothing is cut; legal: zero 1, 2, 3, or shard 0",
                       o.shard));
+  require(o.reshard_after == "forward" || o.reshard_after == "backward",
+          fmt::format("--reshard-after '{}'; legal values: forward, backward", o.reshard_after));
+  require(o.reshard_after == "forward" || o.zero == 3,
+          fmt::format("--reshard-after backward with --zero {}: no weights are gathered; legal: "
+                      "--zero 3, or --reshard-after forward",
+                      o.zero));
   require(o.dtype == "f32" || o.dtype == "f64" || o.dtype == "bf16",
           fmt::format("--dtype '{}'; legal values: f32, f64, bf16", o.dtype));
   require(o.rounding == "nearest" || o.rounding == "stochastic",
@@ -176,6 +182,7 @@ TrainPlan make_plan(const TrainOptions& options, int world) {
               .chunks = o.chunks,
               .zero = sched::parse_zero(o.zero),
               .shard = o.shard,
+              .reshard_after_forward = o.reshard_after == "forward",
               .sequence_parallel = o.sequence_parallel && o.tp > 1,
               .row_chunks = o.row_chunks,
               .context_mode = sched::parse_context_mode(o.cp_mode),

@@ -101,15 +101,23 @@ class Rows {
 };
 
 // Where gradients are cut, or narrow, two buffers of the largest unit for those of a microbatch;
-// where weights are cut, two more for them. Where both ends are here the head's share of the tied
+// where weights are cut, two more for them, or with weights kept for backward one for each layer
+// and two for the ends. Where both ends are here the head's share of the tied
 // table is kept beside the embedding's.
 std::int64_t working_bytes(const sched::RunShape& run, const FlatLayout& flat) {
   std::int64_t largest = 0;
+  std::int64_t largest_end = 0;
+  std::int64_t layers = 0;
   std::int64_t table = 0;
   bool has_norm = false;
   for (const Unit& unit : flat.units) {
     const Parameter& first = flat.parameters[unit.first];
     largest = std::max(largest, unit.count);
+    if (unit.layer >= 0) {
+      layers += unit.count;
+    } else {
+      largest_end = std::max(largest_end, unit.count);
+    }
     if (first.layout.tied && !first.second_copy) table = unit.count;
     has_norm = has_norm || first.final_norm;
   }
@@ -119,7 +127,12 @@ std::int64_t working_bytes(const sched::RunShape& run, const FlatLayout& flat) {
   const bool narrow = run.precision.gradient < sums.gradient;
   const sched::Zero as = cuts ? run.zero : narrow ? sched::Zero::kGradients : sched::Zero::kNone;
   const std::int64_t share = has_norm ? table / (cuts ? run.shards() : 1) : 0;
-  return sched::gathered_bytes(as, largest, 1, sums) + share * run.precision.gradient;
+  const std::int64_t kept_share = share * run.precision.gradient;
+  if (cuts && run.keeps_gathered()) {
+    return sched::gathered_bytes(sched::Zero::kGradients, largest, 1, sums) +
+           sched::kept_bytes(layers, largest_end, sums) + kept_share;
+  }
+  return sched::gathered_bytes(as, largest, 1, sums) + kept_share;
 }
 
 template <typename T>

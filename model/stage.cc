@@ -251,7 +251,11 @@ double Stage<T>::forward(int slot_index, const Microbatch& microbatch, W loss_sc
     const BlockWeights<const T> w = use_block(unit);
     prefetch_after(slot, layer, true);
     block_forward<T>(block_shape_, w, saved, out, scratch_, context_of(slot, layer, mask));
-    units_.release(unit);
+    if (mode == Mode::kTrain) {
+      units_.keep(unit);
+    } else {
+      units_.release(unit);
+    }
   }
   return shape.has_head ? head(slot, microbatch, loss_scale, mode) : 0;
 }

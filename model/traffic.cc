@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "sched/base/partition.h"
+#include "sched/plan/held.h"
+
 namespace sinew::model {
 
 namespace {
@@ -116,9 +119,21 @@ bool has_both_ends(const FlatLayout& flat) {
          any([](const Parameter& p) { return p.final_norm; });
 }
 
+// How often a layer's weights are gathered in a step where they are cut.
+std::int64_t layer_gathers(const sched::RunShape& run, const sched::PipeSchedule& schedule,
+                           int layer) {
+  if (!run.keeps_gathered()) return 2 * std::int64_t{run.microbatches};
+  int stage = 0;
+  for (;; ++stage) {
+    const Part part = partition(run.model.layers, schedule.stages(), stage);
+    if (layer < part.offset + part.count) break;
+  }
+  return sched::kept_spans(schedule, stage);
+}
+
 // Calls of a step for one unit over the data ranks.
-void add_unit(const sched::RunShape& run, const FlatLayout& flat, std::size_t index,
-              Traffic& traffic) {
+void add_unit(const sched::RunShape& run, const sched::PipeSchedule& schedule,
+              const FlatLayout& flat, std::size_t index, Traffic& traffic) {
   const Unit& unit = flat.units[index];
   const bool hybrid = run.zero != sched::Zero::kNone && run.shard_groups() > 1;
   const int ranks = run.zero == sched::Zero::kNone ? run.replicas() : run.shards();
@@ -150,7 +165,8 @@ void add_unit(const sched::RunShape& run, const FlatLayout& flat, std::size_t in
       return;
     case sched::Zero::kParameters:
       add(Pattern::kReduceScatter, m * ends, gradient);
-      add(Pattern::kAllGather, unit.layer >= 0 ? 2 * m : m * ends, parameter);
+      add(Pattern::kAllGather,
+          unit.layer >= 0 ? layer_gathers(run, schedule, unit.layer) : m * ends, parameter);
       return;
   }
 }
@@ -189,7 +205,7 @@ Traffic predict_traffic(const sched::RunShape& run, const sched::PipeSchedule& s
     }
   }
   for (std::size_t i = 0; i < flat.units.size() && run.replicas() > 1; ++i)
-    add_unit(run, flat, i, traffic);
+    add_unit(run, schedule, flat, i, traffic);
   constexpr int kScalarBytes = 8;
   const auto add_sum = [&](Group group, int ranks, std::int64_t elements) {
     if (ranks > 1)

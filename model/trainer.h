@@ -39,7 +39,8 @@ struct TrainOptions {
   int pp = 1;
   int dp = 0;  // 0: what the ranks leave
   int zero = 0;
-  int shard = 0;  // of ZeRO: data ranks of one group; 0: all
+  int shard = 0;                          // of ZeRO: data ranks of one group; 0: all
+  std::string reshard_after = "forward";  // under zero 3: when gathered weights are freed; backward
   std::string order = std::string(sched::kDefaultOrder);
   std::string schedule = "1f1b";  // of the table, or the path of a file of one
   int chunks = 0;                 // stages per pipeline rank; 0: the schedule's usual number

@@ -93,10 +93,9 @@ Units<T>::Units(FlatLayout flat, const Sharding& sharding, kernels::Threads thre
     gradients_ = gradients.allocate<W>(kept);
   }
   const std::int64_t largest = largest_unit(flat_);
-  for (std::size_t i = 0; i < kBuffers; ++i) {
-    if (sharding.cuts_weights()) gathered_.push_back({.data = working.allocate<T>(largest)});
-    if (sharding.uses_working()) working_.push_back({.data = working.allocate<W>(largest)});
-  }
+  if (sharding.cuts_weights()) allocate_gathered(working);
+  for (std::size_t i = 0; i < kBuffers && sharding.uses_working(); ++i)
+    working_.push_back({.data = working.allocate<W>(largest)});
   if (has_first_copy && has_head) {
     const Unit& table = flat_.units.front();
     const std::int64_t count = sharding.cuts_gradients() ? table.count / pieces : table.count;
@@ -111,6 +110,30 @@ Units<T>::Units(FlatLayout flat, const Sharding& sharding, kernels::Threads thre
 }
 
 // ---- weights
+
+template <typename T>
+void Units<T>::allocate_gathered(Arena& working) {
+  std::int64_t largest = 0;  // of those without a buffer of their own
+  for (std::size_t i = 0; i < flat_.units.size(); ++i) {
+    const Unit& unit = flat_.units[i];
+    if (sharding_.keeps_gathered && unit.layer >= 0) {
+      gathered_.push_back({.data = working.allocate<T>(unit.count), .only = i});
+    } else {
+      largest = std::max(largest, unit.count);
+    }
+  }
+  for (std::size_t i = 0; i < kBuffers && largest > 0; ++i)
+    gathered_.push_back({.data = working.allocate<T>(largest)});
+}
+
+template <typename T>
+typename Units<T>::template Buffer<T>* Units<T>::find_free(std::size_t unit) {
+  const bool own = sharding_.keeps_gathered && flat_.units[unit].layer >= 0;
+  const auto found = std::find_if(gathered_.begin(), gathered_.end(), [&](const auto& buffer) {
+    return buffer.unit == kNone && buffer.only == (own ? unit : kNone);
+  });
+  return found == gathered_.end() ? nullptr : &*found;
+}
 
 template <typename T>
 typename Units<T>::template Buffer<T>* Units<T>::find_gathered(std::size_t unit) {
@@ -132,7 +155,7 @@ const T* Units<T>::use(std::size_t unit) {
   if (!sharding_.cuts_weights()) return weights_ + flat_.units[unit].begin;
   Buffer<T>* buffer = find_gathered(unit);
   if (buffer == nullptr) {
-    buffer = find_gathered(kNone);
+    buffer = find_free(unit);
     CHECK(buffer != nullptr);
     gather(*buffer, unit);
   }
@@ -145,18 +168,30 @@ const T* Units<T>::use(std::size_t unit) {
 template <typename T>
 void Units<T>::prefetch(std::size_t unit) {
   if (!sharding_.cuts_weights() || find_gathered(unit) != nullptr) return;
-  Buffer<T>* buffer = find_gathered(kNone);
+  Buffer<T>* buffer = find_free(unit);
   if (buffer != nullptr) gather(*buffer, unit);
 }
 
-// What is not in use is not kept.
+// What no backward will use is freed.
 template <typename T>
 void Units<T>::release(std::size_t unit) {
   if (!sharding_.cuts_weights()) return;
   Buffer<T>* buffer = find_gathered(unit);
   CHECK(buffer != nullptr && buffer->busy);
   buffer->busy = false;
+  if (buffer->kept > 0 && --buffer->kept > 0) return;
   buffer->unit = kNone;
+}
+
+template <typename T>
+void Units<T>::keep(std::size_t unit) {
+  if (!sharding_.cuts_weights()) return;
+  if (!sharding_.keeps_gathered) return release(unit);
+  Buffer<T>* buffer = find_gathered(unit);
+  CHECK(buffer != nullptr && buffer->busy);
+  CHECK_EQ(buffer->only, unit);
+  buffer->busy = false;
+  ++buffer->kept;
 }
 
 template <typename T>
@@ -307,6 +342,7 @@ void Units<T>::start_reduction(std::size_t unit) {
 template <typename T>
 void Units<T>::finish(comm::Communicator* tie) {
   while (!scattering_.empty()) collect_oldest();
+  for (const Buffer<T>& buffer : gathered_) CHECK_EQ(buffer.kept, 0);
   const bool cuts = sharding_.cuts_gradients();
   for (std::size_t i = 0; i < flat_.units.size(); ++i) {
     if (!is_tied(i)) continue;

@@ -16,10 +16,15 @@
 //   3       owned pieces       owned pieces       all-gather before every use, reduce-scatter
 //                                                 every microbatch
 //
+// Under stage 3 a layer's gathered weights may be kept from forward to backward: gathered once and
+// not twice a microbatch, or less often, where a pipeline has several microbatches between the two;
+// every layer then has a buffer of its own.
+//
 // All movements are started and waited for as late as can be: under stages 0 and 1 a unit's
 // gradients leave as soon as the last microbatch has added to them; under 2 and 3 while the next
 // unit is computed; under 3 the next unit's weights come while this one is used. Under 2 and 3 two
-// working buffers of the largest unit hold gradients, under 3 two more hold weights.
+// working buffers of the largest unit hold gradients, under 3 two more hold weights (where layers'
+// are kept, two of the largest of the ends' units).
 //
 // Narrow gradients are kept, and summed over ranks, in the weights' type: half the bytes of bf16
 // weights. A microbatch's are then found as wide as ever in those two working buffers, under every
@@ -50,6 +55,7 @@ struct Sharding {
   comm::Communicator* data = nullptr;    // under hybrid sharding the ranks of one group
   comm::Communicator* groups = nullptr;  // one rank of each: those with the same pieces
   bool narrow_gradients = false;         // of weights narrower than their sums: kept like them
+  bool keeps_gathered = false;           // with stage 3: layers' weights, from forward to backward
   [[nodiscard]] int ranks() const { return data == nullptr ? 1 : data->world(); }
   [[nodiscard]] int rank() const { return data == nullptr ? 0 : data->rank(); }
   // What units must be a multiple of.
@@ -107,9 +113,11 @@ class Units {
   [[nodiscard]] const std::vector<Piece>& owned() const { return owned_; }
   [[nodiscard]] const std::vector<Piece>& held() const { return held_; }
 
-  // A unit's weights, whole, until release().
+  // A unit's weights, whole, until release() or keep().
   [[nodiscard]] const T* use(std::size_t unit);
   void release(std::size_t unit);
+  // Of a layer after a forward whose backward will use it again, and release it.
+  void keep(std::size_t unit);
   // Starts to fetch what will be used next, if there is room.
   void prefetch(std::size_t unit);
   // After the update of the owned pieces: every rank's weights are new.
@@ -144,12 +152,16 @@ class Units {
     E* data = nullptr;
     std::size_t unit = kNone;
     bool head = false;
-    bool busy = false;  // weights: in use; gradients: being scattered
+    bool busy = false;         // weights: in use; gradients: being scattered
+    std::size_t only = kNone;  // weights: the layer that it is for; kNone: any other unit
+    std::int64_t kept = 0;     // weights: forwards whose backwards are to come
     comm::Request request{};
   };
 
   void gather(Buffer<T>& buffer, std::size_t unit);
+  void allocate_gathered(Arena& working);
   [[nodiscard]] Buffer<T>* find_gathered(std::size_t unit);
+  [[nodiscard]] Buffer<T>* find_free(std::size_t unit);
   [[nodiscard]] Buffer<W>& gradient_buffer(std::size_t unit, bool head);
   void scatter(Buffer<W>& buffer);
   void absorb(Buffer<W>& buffer);

@@ -60,6 +60,7 @@ Reference run_alone(const model::TrainOptions& layout, comm::Communicator& world
   options.recompute = model::TrainOptions{}.recompute;
   options.microbatches = 1;
   options.zero = options.shard = 0;
+  options.reshard_after = model::TrainOptions{}.reshard_after;
   const model::TrainPlan plan = model::make_plan(options, 1);
   Reference reference{model::make_batch(plan, options.seed), {}};
   reference.run = model::run_layout(plan, *alone, reference.batch, static_cast<int>(options.steps));

@@ -26,6 +26,7 @@ struct Options {
   int cores = 0;
   int zero_max = 1;
   int shard = 0;
+  std::string reshard_after = "forward";
   int cp_max = 1;
   double gflops = 100;
   double memory_gbps = 10;
@@ -56,6 +57,7 @@ sched::PlanRequest request_of(const Options& options) {
   request.world = options.ranks;
   request.cp_max = options.cp_max;
   request.run.shard = options.shard;
+  request.run.reshard_after_forward = options.reshard_after == "forward";
   constexpr std::array kZeros = {sched::Zero::kNone, sched::Zero::kOptimizer,
                                  sched::Zero::kGradients, sched::Zero::kParameters};
   request.zeros.assign(kZeros.begin(), kZeros.begin() + options.zero_max + 1);
@@ -68,6 +70,12 @@ std::string layout_of(const sched::RunShape& run) {
 }
 
 int run_plan(const Options& options) {
+  if (options.reshard_after == "backward" && options.zero_max < 3) {
+    throw UsageError(fmt::format(
+        "--reshard-after backward with --zero-max {}: no weights are gathered; legal: --zero-max "
+        "3, or --reshard-after forward",
+        options.zero_max));
+  }
   const sched::PlanRequest request = request_of(options);
   const sched::Machine machine = machine_of(options);
   JsonLines json(options.json);
@@ -111,6 +119,7 @@ int run_plan(const Options& options) {
         .add("schedule", schedule)
         .add("microbatches", plan.run.microbatches)
         .add("zero", static_cast<int>(plan.run.zero))
+        .add("reshard_after", plan.run.keeps_gathered() ? "backward" : "forward")
         .add("memory_bytes", p.memory_bytes())
         .add("step_s", p.step_s)
         .add("bubble", p.bubble)
@@ -134,6 +143,8 @@ Run declare_plan(Args& args) {
   args.option("--shard", o->shard,
               "data ranks that share what ZeRO cuts, in each of several groups; 0: all",
               {.min = 0});
+  args.choice("--reshard-after", o->reshard_after, {"forward", "backward"},
+              "under ZeRO 3: when layers' gathered weights are freed");
   args.option("--cp-max", o->cp_max, "most context-parallel ranks to consider",
               {.min = 1, .max = 4096});
   args.option("--gflops", o->gflops, "of one rank alone", {.min = 1e-3, .max = 1e9});

@@ -62,14 +62,15 @@ void print_header(const model::TrainPlan& plan, const comm::Communicator& world,
              config.channels, config.vocabulary, config.parameters(),
              o.dtype + (o.gradients == "auto" ? "" : " with gradients in " + o.gradients));
   fmt::print("device: {}\n", device);
-  fmt::print("{} over {}: tp {}{} x cp {}{} x pp {} x dp {}, order {}, zero {}{}\n",
+  fmt::print("{} over {}: tp {}{} x cp {}{} x pp {} x dp {}, order {}, zero {}{}{}\n",
              counted(world.world(), "rank"), world.transport_name(), o.tp,
              !plan.run.sequence_parallel ? ""
              : o.row_chunks == 1
                  ? " with sequence parallelism"
                  : fmt::format(" with sequence parallelism in {} chunks", o.row_chunks),
              o.cp, o.cp > 1 ? " " + o.cp_mode : "", o.pp, o.dp, plan.grid.order(), o.zero,
-             o.shard > 0 ? fmt::format(" over groups of {}", o.shard) : "");
+             o.shard > 0 ? fmt::format(" over groups of {}", o.shard) : "",
+             plan.run.keeps_gathered() ? ", weights kept for backward" : "");
   fmt::print(
       "step: batch {} x {} tokens, schedule {} with {} microbatches of {}; lr {:g} to {:g}, "
       "warm-up {}\n",

@@ -31,6 +31,9 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
               "data ranks (of dp x cp) that share what --zero cuts, the groups of them hold the "
               "same; 0: all",
               {.min = 0});
+  args.option("--reshard-after", o.reshard_after,
+              "with --zero 3: layers' gathered weights are freed after forward, and gathered again "
+              "for backward; or after backward");
   args.option("--order", o.order,
               "axes from the closest ranks to the farthest; those of size 1 may be left out");
   args.option("--schedule", o.schedule, "pipeline schedule, or the path of a file that holds one");

@@ -48,6 +48,19 @@ Held held_at_most(const PipeSchedule& schedule, int rank, std::span<const Recomp
   return most;
 }
 
+std::int64_t kept_spans(const PipeSchedule& schedule, int stage) {
+  std::int64_t now = 0;
+  std::int64_t spans = 0;
+  for (const PipeAction& action :
+       schedule.actions[static_cast<std::size_t>(schedule.rank_of(stage))]) {
+    if (action.stage != stage) continue;
+    if (action.verb == PipeVerb::kForward && now++ == 0) ++spans;
+    if (action.verb == PipeVerb::kBackward) --now;
+  }
+  CHECK_EQ(now, 0);
+  return spans;
+}
+
 std::vector<Recompute> parse_recompute_list(const std::string& text, std::int64_t layers) {
   std::vector<Recompute> kinds;
   for (const std::string_view name : split(text, ',')) kinds.push_back(parse_recompute(trim(name)));

@@ -32,6 +32,11 @@ struct Held {
 [[nodiscard]] Held held_at_most(const PipeSchedule& schedule, int rank,
                                 std::span<const Recompute> kinds);
 
+// How often in a step a stage goes from no microbatch between its forward and its backward to one:
+// as often are weights gathered that are kept from forward to backward. From 1 to the number of
+// microbatches. O(actions).
+[[nodiscard]] std::int64_t kept_spans(const PipeSchedule& schedule, int stage);
+
 // One name for all layers, or one for each, joined by commas; throws UsageError.
 [[nodiscard]] std::vector<Recompute> parse_recompute_list(const std::string& text,
                                                           std::int64_t layers);

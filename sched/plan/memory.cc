@@ -39,6 +39,10 @@ std::int64_t gathered_bytes(Zero zero, std::int64_t largest_unit, int prefetch,
   return largest_unit * (parameters * precision.parameter + gradients * precision.gradient);
 }
 
+std::int64_t kept_bytes(std::int64_t layers, std::int64_t largest_end, const Precision& precision) {
+  return (layers + 2 * largest_end) * precision.parameter;
+}
+
 Recompute parse_recompute(std::string_view name) {
   for (std::size_t i = 0; i < kRecomputeNames.size(); ++i) {
     if (kRecomputeNames[i] == name) return static_cast<Recompute>(i);

@@ -65,6 +65,11 @@ struct StaticBytes {
 [[nodiscard]] std::int64_t gathered_bytes(Zero zero, std::int64_t largest_unit, int prefetch,
                                           const Precision& precision);
 
+// In the place of ZeRO 3's gathered parameters where they are kept from forward to backward: those
+// of all of the rank's layers, and twice the largest of the ends' units, which are used once.
+[[nodiscard]] std::int64_t kept_bytes(std::int64_t layers, std::int64_t largest_end,
+                                      const Precision& precision);
+
 // Activations saved for the backward of one layer and microbatch with 16-bit values and one byte
 // per dropout mask element: the formulas of Korthikanti et al., Reducing activation recomputation
 // in large transformer models, MLSys 2023, with T the sequence, B the microbatch:

@@ -5,6 +5,7 @@
 
 #include "sched/base/check.h"
 #include "sched/base/error.h"
+#include "sched/base/partition.h"
 #include "sched/pipeline/simulate.h"
 #include "sched/plan/flops.h"
 
@@ -108,8 +109,16 @@ void predict_memory(const RunShape& run, const PipeSchedule& schedule, Predictio
     of_rank.static_bytes =
         static_bytes(parameter_count(run.model, part), run.zero, run.precision, run.shards(), 0);
     of_rank.activation_bytes = activation_bytes(run, schedule, rank);
-    of_rank.gathered_bytes = gathered_bytes(
-        run.zero, layer_parameter_count(run.model, run.sizes.tp, 0), 1, run.precision);
+    const std::int64_t layer = layer_parameter_count(run.model, run.sizes.tp, 0);
+    if (run.keeps_gathered()) {
+      const bool has_end = part.has_embedding || part.has_head;
+      const std::int64_t table =
+          partition(run.model.vocabulary, run.sizes.tp, 0).count * run.model.channels;
+      of_rank.gathered_bytes = gathered_bytes(Zero::kGradients, layer, 1, run.precision) +
+                               kept_bytes(part.layers * layer, has_end ? table : 0, run.precision);
+    } else {
+      of_rank.gathered_bytes = gathered_bytes(run.zero, layer, 1, run.precision);
+    }
     if (rank > 0 && of_rank.memory_bytes() <= prediction.memory_bytes()) continue;
     prediction.static_bytes = of_rank.static_bytes;
     prediction.activation_bytes = of_rank.activation_bytes;

@@ -32,6 +32,9 @@ struct RunShape {
   Zero zero = Zero::kNone;
   int shard = 0;  // ranks that ZeRO cuts over: neighbours among dp x cp, which the groups of them
                   // divide (hybrid sharding); 0: all
+  // Under ZeRO 3: a layer's gathered weights are freed after its forward and gathered again for its
+  // backward; or kept from the one to the other.
+  bool reshard_after_forward = true;
   bool sequence_parallel = false;
   // Under sequence parallelism: pieces in which a layer's products over shared rows are computed,
   // each summed over the tensor ranks while the next is computed.
@@ -51,6 +54,9 @@ struct RunShape {
   // Ranks over which ZeRO cuts, and groups of them, which hold the same pieces.
   [[nodiscard]] int shards() const { return shard > 0 ? shard : replicas(); }
   [[nodiscard]] int shard_groups() const { return replicas() / shards(); }
+  [[nodiscard]] bool keeps_gathered() const {
+    return zero == Zero::kParameters && !reshard_after_forward;
+  }
 };
 
 inline constexpr int kRowChunksMost = 16;  // more calls than that hide nothing more

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "sched/base/partition.h"
+#include "sched/plan/held.h"
 
 namespace sinew::sched {
 
@@ -195,11 +196,31 @@ class Lister {
         parameters(Phase::kStep, 1);
         break;
       case Zero::kParameters:
-        parameters(Phase::kForward, m_);
-        parameters(Phase::kBackward, m_);
+        if (run_.keeps_gathered()) {
+          kept_parameters(ranks, count);
+        } else {
+          parameters(Phase::kForward, m_);
+          parameters(Phase::kBackward, m_);
+        }
         gradients(Pattern::kReduceScatter, Phase::kBackward, m_);
         break;
     }
+  }
+
+  // The ends are used once a microbatch.
+  void kept_parameters(int ranks, std::int64_t count) {
+    const auto gather = [&](std::int64_t calls, std::int64_t elements) {
+      add(Axis::kDp, "parameters", Pattern::kAllGather, Phase::kForward, ranks, calls, elements,
+          run_.precision.parameter);
+    };
+    std::int64_t ends = count;
+    for (const int stage : stages_of(schedule_, pp_rank_)) {
+      const std::int64_t layers = partition(run_.model.layers, schedule_.stages(), stage).count *
+                                  layer_parameter_count(run_.model, run_.sizes.tp, tp_rank_);
+      gather(kept_spans(schedule_, stage), layers);
+      ends -= layers;
+    }
+    if (ends > 0) gather(m_, ends);
   }
 
   const RunShape& run_;

@@ -66,9 +66,10 @@ struct Traffic {
 //        ranks; and the tied table's gradient, an all-reduce of V C / t between first and last
 //        stage
 //   dp   ZeRO 0: one all-reduce of P; 1: one reduce-scatter and one all-gather; 2: m
-//        reduce-scatters and one all-gather; 3: 2 m all-gathers and m reduce-scatters. Where ZeRO
-//        cuts over S ranks in each of N/S groups, these are over S, and one all-reduce of P/S over
-//        the groups is added
+//        reduce-scatters and one all-gather; 3: 2 m all-gathers and m reduce-scatters; with weights
+//        kept from forward to backward, m all-gathers or, of layers, one each time that a stage's
+//        first microbatch goes between the two (kept_spans). Where ZeRO cuts over S ranks in each
+//        of N/S groups, these are over S, and one all-reduce of P/S over the groups is added
 // Sources: Shoeybi et al. 2019; Korthikanti et al. 2023; Liu et al. 2023 (ring attention);
 // Rajbhandari et al. 2020.
 [[nodiscard]] std::vector<Traffic> traffic_of(const RunShape& run, const PipeSchedule& schedule,

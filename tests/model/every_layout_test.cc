@@ -107,6 +107,8 @@ TEST(EveryLayoutOf, FourRanksIncludesEveryValueOfEveryAxis) {
     EXPECT_TRUE(has([&](const auto& o) { return o.zero == zero && o.pp > 1; })) << zero;
     EXPECT_EQ(has([&](const auto& o) { return o.zero == zero && o.shard == 2; }), zero > 0);
   }
+  EXPECT_TRUE(has([](const auto& o) { return o.reshard_after == "backward" && o.pp > 1; }));
+  EXPECT_TRUE(has([](const auto& o) { return o.reshard_after == "backward" && o.shard == 2; }));
   EXPECT_TRUE(has([](const auto& o) { return o.sequence_parallel && o.cp > 1; }));
   EXPECT_TRUE(has([](const auto& o) { return o.tp > 1 && o.pp > 1 && !o.sequence_parallel; }));
   for (const LawModel& model : law_models())

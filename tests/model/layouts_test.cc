@@ -170,6 +170,51 @@ TEST(Layouts, ZeroOverGroupsOfAnySizeTrainsTheModelOfOneRank) {
   }
 }
 
+// Gathered again or kept: the same weights, so the same bits, whatever the pipeline, its schedule,
+// recomputation and the groups; and evaluation between steps leaves nothing gathered behind.
+TEST(Layouts, WeightsKeptForBackwardChangeNoBit) {
+  const test::ScratchDirectory directory;
+  for (const char* dtype : {"f32", "bf16"}) {
+    TrainOptions options = base_options(directory, dtype);
+    options.zero = 3;
+    options.microbatches = 3;
+    options.batch = 12;
+    for (const int dp : {2, 4}) {
+      for (const int pp : {1, 2}) {
+        for (const sched::PipeAlgorithm& schedule : sched::pipe_algorithms()) {
+          if (pp == 1 && schedule.name != "1f1b") continue;
+          options.dp = dp;
+          options.pp = pp;
+          options.schedule = schedule.name;
+          options.shard = dp == 4 ? 2 : 0;
+          options.recompute = pp == 1 ? "full,none,selective,none" : "none";
+          options.reshard_after = "forward";
+          const LayoutRun again = run_on_threads(options, dp * pp, 2);
+          options.reshard_after = "backward";
+          const LayoutError error = compare_runs(again, run_on_threads(options, dp * pp, 2));
+          EXPECT_TRUE(error.bits_equal) << name_of(options) << " in " << dtype << " differs by "
+                                        << error.largest() << " in " << error.worst_tensor;
+        }
+      }
+    }
+  }
+}
+
+TEST(Layouts, KeepingWeightsThatAreNotGatheredIsOneLine) {
+  TrainOptions options;
+  options.dp = 2;
+  const auto refused = [&] {
+    return test::usage_error_of([&] { static_cast<void>(make_plan(options, 2)); });
+  };
+  options.reshard_after = "never";
+  EXPECT_NE(refused().find("--reshard-after 'never'; legal values: forward, backward"),
+            std::string::npos);
+  options.reshard_after = "backward";
+  for (options.zero = 0; options.zero < 3; ++options.zero)
+    EXPECT_NE(refused().find("legal: --zero 3, or --reshard-after forward"), std::string::npos);
+  EXPECT_EQ(refused(), "");
+}
+
 TEST(Layouts, GroupsThatDoNotFitAreOneLine) {
   TrainOptions options;
   options.dp = 4;

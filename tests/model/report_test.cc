@@ -42,6 +42,12 @@ TEST(Report, PredictionsEqualCountsOnEveryRankOfEveryLayout) {
     for (const TrainOptions& options : all_layouts) {
       if (options.shard > 0 && options.dp == 4) layouts.push_back(options);
     }
+    int kept = 0;
+    for (const TrainOptions& options : all_layouts) {
+      if (options.reshard_after != "backward" || kept++ % 2 == 1) continue;
+      layouts.push_back(options);
+      if (kept % 4 == 0) layouts.back().dtype = "bf16";
+    }
     for (const char* recompute : {"selective", "full", "full,none,selective"}) {
       base.recompute = recompute;
       const std::vector<TrainOptions> all = enumerate_layouts(base, world, {3});

@@ -9,6 +9,7 @@
 #include "sched/base/error.h"
 #include "sched/pipeline/schedule.h"
 #include "sched/plan/flops.h"
+#include "sched/plan/held.h"
 #include "sched/plan/model_shape.h"
 
 namespace sinew::sched {
@@ -116,6 +117,20 @@ TEST(PlanMemory, GatheredUnitsAreCountedForZero3) {
   EXPECT_EQ(gathered_bytes(Zero::kGradients, 1000, 1, kBf16MainGradients), 2 * 1000 * 4);
   EXPECT_EQ(gathered_bytes(Zero::kOptimizer, 1000, 1, kBf16), 0);
   EXPECT_THROW((void)parse_zero(4), UsageError);
+}
+
+// A stage that always has a microbatch between forward and backward keeps its weights all step.
+TEST(PlanMemory, KeptWeightsAreGatheredWhenAStageBeginsToHoldMicrobatches) {
+  EXPECT_EQ(kept_bytes(5000, 300, kBf16), (5000 + 2 * 300) * 2);
+  const auto spans = [](const char* name, int ranks, int microbatches, int stage) {
+    return kept_spans(generate(find_pipe_algorithm(name),
+                               {.ranks = ranks, .chunks = 1, .microbatches = microbatches}),
+                      stage);
+  };
+  EXPECT_EQ(spans("1f1b", 1, 4, 0), 4);
+  EXPECT_EQ(spans("1f1b", 2, 4, 0), 1);
+  EXPECT_EQ(spans("1f1b", 2, 4, 1), 4);  // the last: each backward follows its forward
+  for (const int stage : {0, 1, 2}) EXPECT_EQ(spans("gpipe", 3, 4, stage), 1);
 }
 
 // 22B of Korthikanti et al.: L 48, C 6144, H 64, T 2048, B 4, t 8. First stage, GiB.
