@@ -2,10 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -16,20 +14,16 @@
 #include "bench/mpi_baseline.h"
 #include "bench/repeat.h"
 #include "comm/communicator.h"
-#include "comm/device/cuda_ipc.h"
 #include "kernels/streaming.h"
 #include "sched/base/error.h"
-#include "sched/base/text.h"
 #include "sched/base/units.h"
 #include "sched/collective/registry.h"
-#include "sched/verify.h"
+#include "tools/coll_request.h"
 #include "tools/command.h"
 #include "tools/device.h"
 #include "tools/device_coll.h"
-#include "tools/files.h"
 #include "tools/json_lines.h"
 #include "tools/launcher.h"
-#include "tools/machine.h"
 #include "tools/selection.h"
 #include "tools/session.h"
 #include "tools/table.h"
@@ -40,173 +34,6 @@ namespace {
 using bench::CollectiveCase;
 using bench::CollectiveShape;
 using bench::Times;
-
-struct Options {
-  std::string ops = "all_reduce";
-  std::string algorithms = "auto";
-  std::string bytes = "8:64M:x4";
-  std::string dtypes = "f32";
-  std::string reduces = "sum";
-  std::string buffers = "plain";
-  std::string transport = "auto";
-  std::string device = "cpu";
-  std::string protocol = "auto";
-  int channels = 0;
-  std::string copies = "auto";
-  std::string baseline = "none";
-  std::string selection;
-  std::string schedule;
-  std::string json;
-  int root = 0;
-  bool explain_choice = false;
-  bool inplace = false;
-  bool check = false;
-  double budget_ms = 100;
-  int iterations = 0;
-  int warmup = 1;
-  double timeout_s = 60;
-  double factor = 1;
-};
-
-// What the options ask for, checked before any collective work.
-struct Request {
-  std::vector<sched::Collective> ops;
-  std::vector<std::string> algorithms;  // auto and names, or the one name all
-  std::vector<std::int64_t> sizes_bytes;
-  std::vector<DType> dtypes;
-  std::vector<ReduceOp> reduces;
-  std::vector<CollectiveCase::Buffers> buffers;
-  std::optional<sched::Schedule> schedule;  // the user's own, measured beside the others
-};
-
-template <typename Item, typename Parse>
-std::vector<Item> parse_list(const std::string& text, Parse&& parse) {
-  std::vector<Item> items;
-  for (const std::string_view name : split(text, ',')) items.push_back(parse(trim(name)));
-  return items;
-}
-
-CollectiveCase::Buffers parse_buffers(std::string_view name) {
-  if (name == "plain") return CollectiveCase::Buffers::kPlain;
-  if (name == "symmetric") return CollectiveCase::Buffers::kSymmetric;
-  throw UsageError(fmt::format("--buffers '{}' is unknown: legal are plain, symmetric", name));
-}
-
-comm::Copies copies_of(std::string_view name) {
-  if (name == "slots") return comm::Copies::kSlots;
-  return name == "pull" ? comm::Copies::kPull : comm::Copies::kAuto;
-}
-
-std::string_view name_of(CollectiveCase::Buffers buffers) {
-  return buffers == CollectiveCase::Buffers::kPlain ? "plain" : "symmetric";
-}
-
-bool reduces(sched::Collective op) { return sched::Contract{.op = op}.reduces(); }
-
-// Checked results are exact ones: a factor must not make them round.
-void require_factor(const Options& options, const Request& request) {
-  if (options.factor == 1) return;
-  const std::string given = fmt::format("--factor {}", options.factor);
-  int exponent = 0;
-  const bool shifts = std::frexp(options.factor, &exponent) == 0.5;
-  const bool whole = options.factor == std::floor(options.factor);
-  if (!whole && !shifts) {
-    throw UsageError(given +
-                     " would round: legal are whole numbers and powers of two, from 1/64 to 4");
-  }
-  for (const DType dtype : request.dtypes) {
-    if (whole || info(dtype).is_float) continue;
-    throw UsageError(fmt::format("{} is no {}: legal are whole numbers from 1 to 4", given,
-                                 sinew::name_of(dtype)));
-  }
-  for (const ReduceOp reduce : request.reduces) {
-    if (reduce == ReduceOp::kSum) continue;
-    throw UsageError(
-        fmt::format("{} is of sums: legal with --reduce {} is 1", given, sinew::name_of(reduce)));
-  }
-  if (std::none_of(request.ops.begin(), request.ops.end(), reduces))
-    throw UsageError(given + ": no operation of --op sums anything; legal is 1");
-}
-
-Request parse_request(const Options& options) {
-  Request request;
-  request.ops = parse_collectives(options.ops);
-  request.algorithms =
-      parse_list<std::string>(options.algorithms, [](auto name) { return std::string(name); });
-  request.sizes_bytes = parse_sizes(options.bytes);
-  if (!options.schedule.empty()) {
-    AnySchedule read = read_schedule("--schedule", options.schedule);
-    if (!std::holds_alternative<sched::Schedule>(read)) {
-      throw UsageError(fmt::format("--schedule '{}' is a pipeline's; legal is a collective's",
-                                   options.schedule));
-    }
-    request.schedule = std::get<sched::Schedule>(std::move(read));
-    request.ops = {request.schedule->contract.op};
-  }
-  request.dtypes =
-      in_option("--dtype", [&] { return parse_list<DType>(options.dtypes, parse_dtype); });
-  request.reduces =
-      in_option("--reduce", [&] { return parse_list<ReduceOp>(options.reduces, parse_reduce_op); });
-  request.buffers = parse_list<CollectiveCase::Buffers>(options.buffers, parse_buffers);
-  require_factor(options, request);
-  return request;
-}
-
-sched::Params params_of(const CollectiveShape& shape) {
-  return {.world = shape.world, .root = shape.root};
-}
-
-// The names to measure for one operation: `all` leaves out those that refuse this world, a name
-// insists.
-std::vector<std::string> names_for(const Request& request, const CollectiveShape& shape) {
-  std::vector<std::string> names;
-  const auto add = [&names](std::string_view name) {
-    if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
-  };
-  for (const std::string& name : request.algorithms) {
-    if (name == "all") {
-      add("auto");
-      for (const sched::Algorithm& row : sched::algorithms()) {
-        if (row.op == shape.op && row.refuse(params_of(shape)).empty()) add(row.name);
-      }
-    } else if (name == "auto") {
-      add(name);
-    } else {
-      const std::string refusal = sched::find_algorithm(shape.op, name).refuse(params_of(shape));
-      if (!refusal.empty()) throw UsageError(fmt::format("--algo {}: {}", name, refusal));
-      add(name);
-    }
-  }
-  return names;
-}
-
-// Proves a schedule before anything of it runs; the counterexample is drawn.
-sched::Cost prove(const sched::Schedule& schedule, const std::string& path, int world) {
-  if (schedule.contract.world != world) {
-    throw UsageError(fmt::format("--schedule '{}' is for {} ranks and {} were launched", path,
-                                 schedule.contract.world, world));
-  }
-  return proved("--schedule", path, sched::verify(schedule)).facts.cost;
-}
-
-// Of all ranks on this machine, for the largest case.
-void check_memory(const Request& request, const Options& options, int world) {
-  const std::int64_t largest =
-      *std::max_element(request.sizes_bytes.begin(), request.sizes_bytes.end());
-  double needed = 0;
-  for (const sched::Collective op : request.ops) {
-    for (const DType dtype : request.dtypes) {
-      CollectiveShape shape = {
-          .op = op, .dtype = dtype, .world = world, .inplace = options.inplace};
-      shape.count = bench::count_for_bytes(op, dtype, world, largest);
-      const auto elements = static_cast<double>(shape.input_count()) +
-                            static_cast<double>(shape.inplace ? 0 : shape.output_count());
-      needed = std::max(needed, elements * static_cast<double>(size_of(dtype)));
-    }
-  }
-  if (options.baseline == "mpi") needed *= 2;
-  require_memory(describe_machine(), fmt::format("--bytes {}", options.bytes), needed * world);
-}
 
 struct Row {
   std::string algorithm;  // what ran
@@ -219,7 +46,7 @@ struct Row {
 
 class Bench {
  public:
-  Bench(comm::Communicator& communicator, const Options& options)
+  Bench(comm::Communicator& communicator, const CollOptions& options)
       : communicator_(communicator),
         options_(options),
         json_(communicator.rank() == 0 ? options.json : std::string()),
@@ -227,7 +54,7 @@ class Bench {
         mpi_library_(options.baseline == "mpi" ? bench::mpi_library() : std::string()) {}
 
   // Returns the number of wrong elements.
-  std::int64_t run(const Request& request, const sched::Cost& own_cost) {
+  std::int64_t run(const CollRequest& request, const sched::Cost& own_cost) {
     own_cost_ = own_cost;
     const std::int64_t largest =
         *std::max_element(request.sizes_bytes.begin(), request.sizes_bytes.end());
@@ -243,7 +70,7 @@ class Bench {
             if (!reduces(op) && reduce != request.reduces.front()) continue;
             heading(op, dtype, reduce, buffers);
             run_op(request, op, dtype, reduce, buffers);
-            print_average();
+            print(average_line(bus_rates_));
           }
         }
       }
@@ -309,17 +136,7 @@ class Bench {
     first_ = false;
   }
 
-  // As nccl-tests ends: the mean over the rows of this heading that have one.
-  void print_average() {
-    if (bus_rates_.empty()) return;
-    const double sum = std::accumulate(bus_rates_.begin(), bus_rates_.end(), 0.0);
-    print(fmt::format("average bus bandwidth of {}: {} GB/s\n",
-                      counted(std::ssize(bus_rates_), "row"),
-                      three_digits(sum / static_cast<double>(bus_rates_.size()))));
-    bus_rates_.clear();
-  }
-
-  void run_op(const Request& request, sched::Collective op, DType dtype, ReduceOp reduce,
+  void run_op(const CollRequest& request, sched::Collective op, DType dtype, ReduceOp reduce,
               CollectiveCase::Buffers buffers) {
     std::int64_t last_count = -1;
     for (const std::int64_t bytes : request.sizes_bytes) {
@@ -339,7 +156,7 @@ class Bench {
     }
   }
 
-  void run_shape(const Request& request, const CollectiveShape& shape,
+  void run_shape(const CollRequest& request, const CollectiveShape& shape,
                  CollectiveCase::Buffers buffers) {
     CollectiveCase ours(communicator_, shape, buffers);
     const std::vector<std::string> names = names_for(request, shape);
@@ -361,10 +178,8 @@ class Bench {
       candidates.emplace_back(
           [&mpi, shape] { bench::mpi_collective(shape, mpi->input(), mpi->output()); });
     }
-    const std::vector<Times> times = bench::time_candidates(communicator_, candidates,
-                                                            {.budget_s = options_.budget_ms * 1e-3,
-                                                             .iterations = options_.iterations,
-                                                             .warmup = options_.warmup});
+    const std::vector<Times> times =
+        bench::time_candidates(communicator_, candidates, repeat_options(options_));
     for (std::size_t i = 0; i < rows.size(); ++i) {
       rows[i].times = times[i];
       report(shape, buffers, rows[i], mpi ? std::optional(times.back()) : std::nullopt);
@@ -480,7 +295,7 @@ class Bench {
         .add("iterations", row.times.iterations)
         .add("batch", row.times.batch)
         .add("algbw_GBps", rate)
-        .add("busbw_GBps", rate * bus)
+        .add("busbw_GBps", bus > 0 ? std::optional(rate * bus) : std::nullopt)
         .add("wrong", row.wrong < 0 ? std::nullopt : std::optional(static_cast<double>(row.wrong)))
         .add("predicted_us", row.predicted_s * 1e6)
         .add("bound_us", bound_s * 1e6)
@@ -492,7 +307,7 @@ class Bench {
   }
 
   comm::Communicator& communicator_;
-  const Options& options_;
+  const CollOptions& options_;
   JsonLines json_;
   Table table_;
   std::string mpi_library_;  // empty: not measured
@@ -506,78 +321,14 @@ class Bench {
   bool first_ = true;
 };
 
-// Options that none of the operations or buffers asked for takes notice of.
-void require_effect(const Request& request, const Args& args) {
-  const auto some = [&](const auto& has) { return std::ranges::any_of(request.ops, has); };
-  if (!some([](sched::Collective op) { return sched::Contract{.op = op}.rooted(); }))
-    args.refuse_given({"--root"}, "here: of broadcast, reduce, gather and scatter");
-  if (!some(reduces))
-    args.refuse_given({"--reduce", "--factor"}, "here: of all_reduce, reduce_scatter and reduce");
-  if (!some([](sched::Collective op) { return op != sched::Collective::kBarrier; }))
-    args.refuse_given({"--inplace", "--dtype", "--bytes"}, "here: a barrier moves nothing");
-  if (std::ranges::find(request.buffers, CollectiveCase::Buffers::kPlain) == request.buffers.end())
-    args.refuse_given({"--copies"}, "here: it is of ordinary buffers");
-}
-
-// What only one kind of memory has is refused for the other.
-void require_fit(const Options& options, const Args& args, bool on_device) {
-  const Options plain;
-  const std::vector<std::string_view> names = split(options.algorithms, ',');
-  const bool has_auto = std::any_of(names.begin(), names.end(), [](std::string_view name) {
-    return trim(name) == "auto" || trim(name) == "all";
-  });
-  if (options.baseline == "mpi" && launcher_of_environment().sockets)
-    throw UsageError(
-        "--baseline mpi needs ranks that mpirun started: these meet over sockets; legal here is "
-        "none");
-  if (!on_device) {
-    if (!has_auto) args.refuse_given({"--selection"}, "without auto or all in --algo");
-    args.refuse_given({"--channels"}, "on host memory: it needs --device cuda");
-    if (!has_auto)
-      args.refuse_given({"--explain-choice"}, "without auto or all in --algo: nothing is chosen");
-    if (options.transport == comm::kCudaIpcName)
-      throw UsageError("--transport cuda_ipc moves device memory: it needs --device cuda");
-    if (options.protocol != plain.protocol)
-      throw UsageError("--protocol is for device memory: it needs --device cuda");
-    return;
-  }
-  if (options.transport != "auto" && options.transport != comm::kCudaIpcName) {
-    throw UsageError(fmt::format(
-        "--transport {} does not move device memory: legal with --device cuda are auto, {}",
-        options.transport, comm::kCudaIpcName));
-  }
-  args.refuse_given({"--schedule", "--copies", "--selection", "--explain-choice", "--factor",
-                     "--iterations", "--warmup"},
-                    "with --device cuda: it is for host memory");
-  if (options.buffers != plain.buffers)
-    throw UsageError(fmt::format("--buffers {} is for host memory: legal with --device cuda is {}",
-                                 options.buffers, plain.buffers));
-  if (options.baseline != plain.baseline)
-    throw UsageError("--baseline mpi is for host memory: legal with --device cuda is none");
-}
-
-int run_on_device(comm::Communicator& communicator, const Options& options,
-                  const Request& request) {
+int run_on_device(comm::Communicator& communicator, const CollOptions& options,
+                  const CollRequest& request) {
   agree(communicator, [&] { require_root(options.root, communicator.world()); });
-  return run_device_coll(communicator,
-                         {.ops = request.ops,
-                          .algorithms = request.algorithms,
-                          .sizes_bytes = request.sizes_bytes,
-                          .dtypes = request.dtypes,
-                          .reduces = request.reduces,
-                          .device = options.device == "auto" ? "cuda" : options.device,
-                          .protocol = options.protocol,
-                          .json = options.json,
-                          .channels = options.channels,
-                          .root = options.root,
-                          .inplace = options.inplace,
-                          .check = options.check,
-                          .budget_s = options.budget_ms * 1e-3,
-                          .timeout_s = options.timeout_s});
+  return run_device_coll(communicator, options, request);
 }
 
-int run_coll(const Options& options, const Args& args) {
-  const Request request = parse_request(options);
+int run_coll(const CollOptions& options, const Args& args) {
+  const CollRequest request = parse_request(options);
   const bool on_device = wants_device(options.device, launcher_of_environment().rank == 0);
   require_fit(options, args, on_device);
   require_effect(request, args);
@@ -608,7 +359,7 @@ int run_coll(const Options& options, const Args& args) {
 }  // namespace
 
 Run declare_coll(Args& args) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CollOptions>();
   args.option("--op", o->ops, "operations, joined by commas, or all");
   args.option("--algo", o->algorithms, "algorithms, joined by commas: auto, a name, or all");
   args.option("--bytes", o->bytes,

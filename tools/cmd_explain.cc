@@ -73,11 +73,11 @@ void explain_collective(const sched::Algorithm& row, const Options& options, Fil
       .add("formula", row.formula)
       .add("source", row.source)
       .add("rounds", cost.rounds)
-      .add("bytes", cost.bytes)
-      .add("reduced", cost.reduced)
+      .add("sent_of_m", cost.bytes)
+      .add("reduced_of_m", cost.reduced)
       .add("bound_rounds", bound.rounds)
-      .add("bound_bytes", bound.bytes)
-      .add("bound_reduced", bound.reduced)
+      .add("bound_sent_of_m", bound.bytes)
+      .add("bound_reduced_of_m", bound.reduced)
       .add("chunks", schedule.contract.chunks());
   files.json.write(record);
   if (options.world > kDrawnWorldMax) {

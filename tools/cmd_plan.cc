@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <memory>
+#include <string>
+#include <string_view>
 
-#include "model/config.h"
+#include "model/trainer.h"
 #include "sched/base/error.h"
 #include "sched/base/units.h"
 #include "sched/plan/planner.h"
@@ -19,14 +22,10 @@ namespace sinew::tools {
 namespace {
 
 struct Options {
-  std::string model = "gpt2-124m";
+  model::TrainOptions train;  // of the run: what no layout changes
   int ranks = 8;
-  std::int64_t batch = 32;
-  std::int64_t seq = 0;
   int cores = 0;
   int zero_max = 1;
-  int shard = 0;
-  std::string reshard_after = "forward";
   int cp_max = 1;
   double gflops = 100;
   double memory_gbps = 10;
@@ -48,20 +47,50 @@ sched::Machine machine_of(const Options& options) {
 }
 
 sched::PlanRequest request_of(const Options& options) {
-  const model::Config config = model::load_config(options.model);
+  // The rules of numbers and names are those of one rank; the search adds what ranks change.
+  model::TrainOptions alone = options.train;
+  alone.shard = 0;
+  alone.reshard_after = "forward";
+  alone.order = std::string(sched::kDefaultOrder);
   sched::PlanRequest request;
-  request.run.model = sched::gpt2_shape(config.name, config.layers, config.heads, config.channels,
-                                        config.vocabulary, config.max_time);
-  request.run.batch = options.batch;
-  request.run.time = options.seq > 0 ? options.seq : config.max_time;
+  request.run = model::make_plan(alone, 1).run;
+  request.run.sequence_parallel = options.train.sequence_parallel;
+  request.run.order = options.train.order;
+  request.run.shard = options.train.shard;
+  request.run.reshard_after_forward = options.train.reshard_after == "forward";
   request.world = options.ranks;
   request.cp_max = options.cp_max;
-  request.run.shard = options.shard;
-  request.run.reshard_after_forward = options.reshard_after == "forward";
   constexpr std::array kZeros = {sched::Zero::kNone, sched::Zero::kOptimizer,
                                  sched::Zero::kGradients, sched::Zero::kParameters};
   request.zeros.assign(kZeros.begin(), kZeros.begin() + options.zero_max + 1);
   return request;
+}
+
+// What `sinew train` is to be told to run it so.
+std::string train_arguments(const Options& options, const sched::RunShape& run) {
+  const model::TrainOptions& o = options.train;
+  std::string text = fmt::format("--model {} --batch {} --seq {} --dtype {}", o.model, run.batch,
+                                 run.time, o.dtype);
+  const model::TrainOptions plain;
+  const auto add = [&text](std::string_view name, const auto& value, const auto& usual) {
+    if (value != usual) text += fmt::format(" {} {}", name, value);
+  };
+  add("--rounding", o.rounding, plain.rounding);
+  add("--gradients", o.gradients, plain.gradients);
+  add("--recompute", o.recompute, plain.recompute);
+  add("--order", run.order, plain.order);
+  add("--tp", run.sizes.tp, 1);
+  if (run.sequence_parallel) text += " --sequence-parallel";
+  add("--cp", run.sizes.cp, 1);
+  if (run.sizes.cp > 1) add("--cp-mode", o.cp_mode, plain.cp_mode);
+  add("--pp", run.sizes.pp, 1);
+  if (run.sizes.pp > 1) text += fmt::format(" --schedule {} --chunks {}", run.schedule, run.chunks);
+  text += fmt::format(" --microbatches {}", run.microbatches);
+  add("--zero", static_cast<int>(run.zero), 0);
+  if (run.zero != sched::Zero::kNone) add("--shard", run.shard, 0);
+  if (run.zero == sched::Zero::kParameters)
+    add("--reshard-after", o.reshard_after, plain.reshard_after);
+  return text;
 }
 
 std::string layout_of(const sched::RunShape& run) {
@@ -81,7 +110,7 @@ int run_plan(const Options& options) {
   JsonLines json(options.json);
   const std::vector<sched::Plan> plans = sched::plans(request, machine);
   fmt::print("{} on {}, batch {} x {} tokens: {} legal layouts, the best {} of them\n",
-             request.run.model.name, counted(options.ranks, "rank"), options.batch,
+             request.run.model.name, counted(options.ranks, "rank"), options.train.batch,
              request.run.time, plans.size(),
              std::min<std::size_t>(plans.size(), static_cast<std::size_t>(options.shown)));
   const Table table({{"layout", 22, true},
@@ -112,7 +141,11 @@ int run_plan(const Options& options) {
                             plan.fits ? "" : "does not fit"}));
     }
     JsonRecord record;
-    record.add("tp", plan.run.sizes.tp)
+    record.add("model", options.train.model)
+        .add("ranks", options.ranks)
+        .add("batch", options.train.batch)
+        .add("seq", request.run.time)
+        .add("tp", plan.run.sizes.tp)
         .add("cp", plan.run.sizes.cp)
         .add("pp", plan.run.sizes.pp)
         .add("dp", plan.run.sizes.dp)
@@ -121,12 +154,17 @@ int run_plan(const Options& options) {
         .add("zero", static_cast<int>(plan.run.zero))
         .add("reshard_after", plan.run.keeps_gathered() ? "backward" : "forward")
         .add("memory_bytes", p.memory_bytes())
+        .add("static_bytes", p.static_bytes.total())
+        .add("activation_bytes", p.activation_bytes)
         .add("step_s", p.step_s)
         .add("bubble", p.bubble)
-        .add("sent_bytes", p.sent_bytes)
-        .add("fits", plan.fits);
+        .add("sent_bytes", static_cast<std::int64_t>(std::llround(p.sent_bytes)))
+        .add("fits", plan.fits)
+        .add("train", train_arguments(options, plan.run));
     json.write(record);
   }
+  fmt::print("\nthe first: tools/mpirun.sh -n {} build/sinew train {} --data FILE\n", options.ranks,
+             train_arguments(options, plans.front().run));
   json.keep();
   return 0;
 }
@@ -135,15 +173,28 @@ int run_plan(const Options& options) {
 
 Run declare_plan(Args& args) {
   auto o = std::make_shared<Options>();
-  args.option("--model", o->model, model_help());
+  model::TrainOptions& t = o->train;
+  t.model = "gpt2-124m";
+  t.batch = 32;
+  args.option("--model", t.model, model_help());
   args.option("--ranks", o->ranks, "how many", {.min = 1, .max = 4096});
-  args.option("--batch", o->batch, "sequences of the whole step", {.min = 1, .max = 65536});
-  args.option("--seq", o->seq, "tokens of a sequence; 0: the model's longest", {.min = 0});
+  args.option("--batch", t.batch, "sequences of the whole step", {.min = 1, .max = 65536});
+  args.option("--seq", t.seq, "tokens of a sequence; 0: the model's longest", {.min = 0});
+  args.option("--dtype", t.dtype, "f32, f64, or bf16 with f32 masters and gradients");
+  args.option("--rounding", t.rounding, "of bf16 weights: nearest, or stochastic without masters");
+  args.option("--gradients", t.gradients, "kept and summed in: auto, or bf16, with --dtype bf16");
+  args.option("--recompute", t.recompute,
+              "none, selective or full; or one for each layer, joined by commas");
+  args.option("--order", t.order, "axes from the closest ranks to the farthest");
+  args.option("--cp-mode", t.cp_mode,
+              "positions of a context rank: zigzag, contiguous, striped, ulysses");
+  args.flag("--sequence-parallel", t.sequence_parallel,
+            "tensor ranks share the rows of norms and dropout");
   args.option("--zero-max", o->zero_max, "highest ZeRO stage to consider", {.min = 0, .max = 3});
-  args.option("--shard", o->shard,
+  args.option("--shard", t.shard,
               "data ranks that share what ZeRO cuts, in each of several groups; 0: all",
               {.min = 0});
-  args.choice("--reshard-after", o->reshard_after, {"forward", "backward"},
+  args.choice("--reshard-after", t.reshard_after, {"forward", "backward"},
               "under ZeRO 3: when layers' gathered weights are freed");
   args.option("--cp-max", o->cp_max, "most context-parallel ranks to consider",
               {.min = 1, .max = 4096});

@@ -66,8 +66,8 @@ class Report {
         .add("worlds", worlds)
         .add("ranks", world)
         .add("rounds", facts.cost.rounds)
-        .add("bytes", facts.cost.bytes)
-        .add("reduced", facts.cost.reduced)
+        .add("sent_of_m", facts.cost.bytes)
+        .add("reduced_of_m", facts.cost.reduced)
         .add("credits", facts.credits)
         .add("credits_in_order", facts.credits_in_order)
         .add("same_expression", facts.same_expression);

@@ -114,10 +114,11 @@ struct DeviceRow {
 class DeviceBench {
  public:
   DeviceBench(comm::Communicator& communicator, comm::Bootstrap& bootstrap,
-              const DeviceCollOptions& options)
+              const CollOptions& options, const CollRequest& request)
       : communicator_(communicator),
         bootstrap_(bootstrap),
         options_(options),
+        request_(request),
         twin_(device::properties().twin),
         json_(communicator.rank() == 0 ? options.json : std::string()),
         table_({{"algorithm", longest_name() + 6, true},
@@ -134,9 +135,12 @@ class DeviceBench {
 
   std::int64_t run() {
     introduce();
-    for (const DType dtype : options_.dtypes) {
-      for (const ReduceOp reduce : options_.reduces) {
-        for (const Collective op : options_.ops) run_op(op, dtype, reduce);
+    for (const DType dtype : request_.dtypes) {
+      for (const ReduceOp reduce : request_.reduces) {
+        for (const Collective op : request_.ops) {
+          run_op(op, dtype, reduce);
+          print(average_line(bus_rates_));
+        }
       }
     }
     resident_.close(bootstrap_);
@@ -145,7 +149,7 @@ class DeviceBench {
   }
 
  private:
-  static comm::ResidentOptions options_of(const DeviceCollOptions& options) {
+  static comm::ResidentOptions options_of(const CollOptions& options) {
     comm::ResidentOptions resident = resident_options(options.timeout_s);
     if (options.channels > 0) resident.channels = options.channels;
     return resident;
@@ -168,7 +172,7 @@ class DeviceBench {
                       options_.inplace ? ", in place" : ""));
     print(table_.header());
     std::int64_t last_count = -1;
-    for (const std::int64_t bytes : options_.sizes_bytes) {
+    for (const std::int64_t bytes : request_.sizes_bytes) {
       CollectiveShape shape = {.op = op,
                                .dtype = dtype,
                                .reduce = reduce,
@@ -204,7 +208,7 @@ class DeviceBench {
       rows.push_back(
           {.algorithm = std::string(choice.row->name), .chosen = name == "auto", .choice = choice});
     };
-    for (const std::string& name : options_.algorithms) {
+    for (const std::string& name : request_.algorithms) {
       if (name != "all") {
         add(name);
         continue;
@@ -237,7 +241,7 @@ class DeviceBench {
       candidates.emplace_back(run);
     }
     const std::vector<bench::Times> times =
-        bench::time_candidates(communicator_, candidates, {.budget_s = options_.budget_s});
+        bench::time_candidates(communicator_, candidates, repeat_options(options_));
     resident_.check(stream_);
     for (std::size_t i = 0; i < rows.size(); ++i) report(shape, rows[i], times[i]);
     work.close();
@@ -262,6 +266,7 @@ class DeviceBench {
                       us(times.min_s), us(times.median_s), us(times.p99_s),
                       has_rate ? three_digits(rate) : "-", has_rate ? three_digits(bus) : "-",
                       row.wrong < 0 ? "-" : fmt::format("{}", row.wrong)}));
+    if (has_rate && bus > 0) bus_rates_.push_back(bus);
     JsonRecord record;
     record.add("op", sched::name_of(shape.op))
         .add("algo", row.algorithm)
@@ -289,32 +294,35 @@ class DeviceBench {
 
   comm::Communicator& communicator_;
   comm::Bootstrap& bootstrap_;
-  const DeviceCollOptions& options_;
+  const CollOptions& options_;
+  const CollRequest& request_;
   bool twin_;
   JsonLines json_;
   Table table_;
   comm::Resident resident_;
   device::Stream stream_;
   std::int64_t wrong_ = 0;
+  std::vector<double> bus_rates_;  // GB/s, of the rows since the last heading
 };
 
 }  // namespace
 
-int run_device_coll(comm::Communicator& communicator, const DeviceCollOptions& options) {
+int run_device_coll(comm::Communicator& communicator, const CollOptions& options,
+                    const CollRequest& request) {
   const std::unique_ptr<comm::Bootstrap> bootstrap = comm::launched_bootstrap(options.timeout_s);
   agree(communicator, [&] {
-    require_device(options.device);
+    require_device(options.device == "auto" ? "cuda" : options.device);
     select_device(communicator.rank());
     if (options.protocol != "auto") static_cast<void>(comm::parse_protocol(options.protocol));
-    for (const Collective op : options.ops) {
-      for (const std::string& name : options.algorithms) {
+    for (const Collective op : request.ops) {
+      for (const std::string& name : request.algorithms) {
         if (name == "auto" || name == "all" || name == comm::kCopyEngineName) continue;
         static_cast<void>(sched::find_algorithm(op, name));
       }
     }
   });
   std::optional<DeviceBench> bench;
-  agree(communicator, [&] { bench.emplace(communicator, *bootstrap, options); });
+  agree(communicator, [&] { bench.emplace(communicator, *bootstrap, options, request); });
   const std::int64_t wrong = bench->run();
   if (wrong > 0) throw Error(fmt::format("{} elements are wrong", wrong));
   return 0;

@@ -41,6 +41,19 @@ struct RankTimes {
   double sent_bytes = 0;
 };
 
+// Layers on the rank whose forward is computed again.
+double recomputed_layers(const RunShape& run, const PipeSchedule& schedule, int pp_rank) {
+  const std::vector<Recompute> kinds = run.recompute_kinds();
+  double layers = 0;
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    if (schedule.rank_of(stage) != pp_rank) continue;
+    const Part part = partition(std::ssize(kinds), schedule.stages(), stage);
+    const auto first = kinds.begin() + part.offset;
+    layers += static_cast<double>(std::count(first, first + part.count, Recompute::kFull));
+  }
+  return layers;
+}
+
 RankTimes times_of(const RunShape& run, const PipeSchedule& schedule, const Machine& machine,
                    int pp_rank) {
   const ModelPart part = part_of(run, schedule, pp_rank, 0);
@@ -56,7 +69,9 @@ RankTimes times_of(const RunShape& run, const PipeSchedule& schedule, const Mach
   times.forward = forward / stages;
   times.backward = times.forward;
   times.weight = times.forward;
-  if (run.recompute == Recompute::kFull) times.backward += times.forward;
+  times.backward += recomputed_layers(run, schedule, pp_rank) *
+                    layer_forward_flops(run.model, run.time) * tokens / run.sizes.tp /
+                    machine.flops / stages;
   times.compute = microbatches * stages * (times.forward + times.backward + times.weight);
   for (const Traffic& traffic : traffic_of(run, schedule, pp_rank, 0)) {
     const LinkCost& link = machine.link(traffic.axis);
@@ -100,6 +115,19 @@ Pipelined pipelined(const RunShape& run, const PipeSchedule& schedule,
   return {ideal * (1 + bubble), bubble};
 }
 
+// ZeRO gathers and scatters unit by unit: a layer, the tables, the head.
+std::int64_t largest_unit(const ModelShape& model, const ModelPart& part) {
+  ModelPart tables = part;
+  tables.layers = 0;
+  tables.has_head = false;
+  ModelPart head = tables;
+  head.has_head = part.has_head && !(model.tied && part.has_embedding);
+  head.has_embedding = false;
+  const std::int64_t layer =
+      part.layers > 0 ? layer_parameter_count(model, part.tp, part.tp_rank) : 0;
+  return std::max({layer, parameter_count(model, tables), parameter_count(model, head)});
+}
+
 // The rank that needs most, over pipeline ranks; tensor rank 0 has the larger part of every uneven
 // cut.
 void predict_memory(const RunShape& run, const PipeSchedule& schedule, Prediction& prediction) {
@@ -109,15 +137,16 @@ void predict_memory(const RunShape& run, const PipeSchedule& schedule, Predictio
     of_rank.static_bytes =
         static_bytes(parameter_count(run.model, part), run.zero, run.precision, run.shards(), 0);
     of_rank.activation_bytes = activation_bytes(run, schedule, rank);
-    const std::int64_t layer = layer_parameter_count(run.model, run.sizes.tp, 0);
+    const std::int64_t largest = largest_unit(run.model, part);
     if (run.keeps_gathered()) {
+      const std::int64_t layer = layer_parameter_count(run.model, run.sizes.tp, 0);
       const bool has_end = part.has_embedding || part.has_head;
       const std::int64_t table =
           partition(run.model.vocabulary, run.sizes.tp, 0).count * run.model.channels;
-      of_rank.gathered_bytes = gathered_bytes(Zero::kGradients, layer, 1, run.precision) +
+      of_rank.gathered_bytes = gathered_bytes(Zero::kGradients, largest, 1, run.precision) +
                                kept_bytes(part.layers * layer, has_end ? table : 0, run.precision);
     } else {
-      of_rank.gathered_bytes = gathered_bytes(run.zero, layer, 1, run.precision);
+      of_rank.gathered_bytes = gathered_bytes(run.zero, largest, 1, run.precision);
     }
     if (rank > 0 && of_rank.memory_bytes() <= prediction.memory_bytes()) continue;
     prediction.static_bytes = of_rank.static_bytes;
@@ -172,6 +201,7 @@ void add_plans(const PlanRequest& request, const Machine& machine, const PerAxis
                std::vector<Plan>& all) {
   RunShape run = request.run;
   run.sizes = sizes;
+  run.sequence_parallel = run.sequence_parallel && sizes.tp > 1;
   if (run.batch % sizes.dp != 0) return;
   const std::int64_t replica = run.batch / sizes.dp;
   for (const PipeAlgorithm& algorithm : pipe_algorithms()) {

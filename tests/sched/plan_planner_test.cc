@@ -8,6 +8,7 @@
 
 #include "sched/base/error.h"
 #include "sched/plan/flops.h"
+#include "sched/plan/held.h"
 
 namespace sinew::sched {
 namespace {
@@ -316,8 +317,40 @@ TEST(PlanPrediction, Zero3TradesMemoryForTrafficAndFullRecomputationForTime) {
   run.zero = Zero::kNone;
   run.recompute = Recompute::kFull;
   const Prediction full = predict(run, machine);
-  EXPECT_NEAR(full.compute_s, by_stage[0].compute_s * 4 / 3, 1e-9);
+  // The forward of the layers again: a third of them, and nothing of the head.
+  const double layers_s = 8 * layer_forward_flops(run.model, run.time) *
+                          static_cast<double>(run.batch * run.time) / 4 / machine.flops;
+  EXPECT_NEAR(full.compute_s, by_stage[0].compute_s + layers_s, 1e-9);
   EXPECT_LT(full.activation_bytes, by_stage[0].activation_bytes / 10);
+}
+
+TEST(PlanPrediction, RecomputationOfSomeLayersTakesTheirShare) {
+  RunShape run = small_run();
+  Machine machine;
+  machine.flops = 1e9;
+  const auto seconds = [&](const std::string& kinds) {
+    run.recompute_layers = parse_recompute_list(kinds, run.model.layers);
+    return predict(run, machine).compute_s;
+  };
+  const double none = seconds("none");
+  const double all = seconds("full") - none;
+  const double tokens = static_cast<double>(run.batch * run.time);
+  EXPECT_NEAR(all, 8 * layer_forward_flops(run.model, run.time) * tokens / 1e9, 1e-9);
+  EXPECT_NEAR(seconds("full,full,none,none,none,none,none,none") - none, all / 4, 1e-9);
+}
+
+// The tables of a small model with a large vocabulary are more than any layer.
+TEST(PlanPrediction, WhatZero3GathersIsTheLargestUnitAlsoWhereThatIsTheTables) {
+  RunShape run = small_run();
+  run.sizes = {1, 1, 1, 2};
+  run.zero = Zero::kParameters;
+  for (const std::int64_t vocabulary : {256, 50257}) {
+    run.model = gpt2_shape("small", 8, 8, 64, vocabulary, 32);
+    const std::int64_t largest =
+        std::max(layer_parameter_count(run.model, 1, 0), embedding_parameter_count(run.model));
+    EXPECT_EQ(predict(run, {}).gathered_bytes,
+              gathered_bytes(Zero::kParameters, largest, 1, run.precision));
+  }
 }
 
 TEST(PlanSearch, ListsEveryLegalGridOnceSortedAndOnlyLegalOnes) {

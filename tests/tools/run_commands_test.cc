@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/device/runtime.h"
+#include "model/config.h"
 #include "sched/collective/registry.h"
 #include "tests/tools/json_text.h"
 #include "tests/tools/process.h"
@@ -343,6 +344,38 @@ TEST(Plan, ListsLegalLayoutsThatFitBestFirst) {
               4);
     EXPECT_TRUE(i == 0 || plan["step_s"].get<double>() >= plans[i - 1]["step_s"].get<double>())
         << i;
+  }
+}
+
+// What plan says of a family's weights is what its shape has: Llama's differ from GPT-2's of the
+// same sizes. And what it calls legal trains as it says.
+TEST(Plan, KnowsBothFamiliesAndWhatTrainIsToBeTold) {
+  const TestFolder folder;
+  const std::string data = folder.write("text", std::string(4000, 'a'));
+  for (const std::string model : {"byte-tiny", "llama-tiny"}) {
+    const std::string request = fmt::format(
+        "plan --model {} --ranks 2 --batch 4 --seq 16 --dtype bf16 --recompute selective "
+        "--sequence-parallel --zero-max 3 --cp-max 2 --json {}",
+        model, folder.path("plans"));
+    const Outcome planned = run_sinew(request);
+    ASSERT_EQ(planned.exit_code, 0) << planned.err;
+    const sched::ModelShape shape = model::shape_of(model::load_config(model));
+    const std::vector<nlohmann::json> plans = json_lines(folder.read("plans"));
+    std::set<std::string> kinds;
+    for (const nlohmann::json& plan : plans) {
+      if (plan["dp"] == 2 && plan["zero"] == 0) {
+        EXPECT_EQ(plan["static_bytes"].get<std::int64_t>(), 18 * sched::parameter_count(shape));
+      }
+      // One of each kind of layout is trained.
+      const std::string kind = fmt::format("{} {} {}", plan["tp"].get<int>(), plan["cp"].get<int>(),
+                                           plan["pp"].get<int>());
+      if (!kinds.insert(kind).second) continue;
+      const std::string arguments = fmt::format("train {} --data {} --steps 1 --eval-windows 1",
+                                                plan["train"].get<std::string>(), data);
+      const Outcome trained = run_sinew_ranks(2, arguments);
+      EXPECT_EQ(trained.exit_code, 0) << arguments << trained.err;
+    }
+    EXPECT_EQ(kinds.size(), 4U);
   }
 }
 
