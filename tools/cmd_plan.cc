@@ -99,7 +99,7 @@ std::string layout_of(const sched::RunShape& run) {
 }
 
 int run_plan(const Options& options) {
-  if (options.reshard_after == "backward" && options.zero_max < 3) {
+  if (options.train.reshard_after == "backward" && options.zero_max < 3) {
     throw UsageError(fmt::format(
         "--reshard-after backward with --zero-max {}: no weights are gathered; legal: --zero-max "
         "3, or --reshard-after forward",
