@@ -82,22 +82,26 @@ T stored(double value) {
 constexpr int kFactors = 6;
 
 double expected_value(const CollectiveShape& shape, std::int64_t index) {
+  const std::int64_t begin = has_parts(shape.op) ? shape.part_begin(shape.rank) : 0;
   switch (shape.op) {
     case Collective::kAllReduce:
     case Collective::kReduce:
       return reduced_value(shape, index);
     case Collective::kReduceScatter:
-      return reduced_value(shape, shape.rank * shape.count + index);
+      return reduced_value(shape, begin + index);
     case Collective::kAllGather:
-    case Collective::kGather:
-      return input_value(shape, static_cast<int>(index / shape.count), index % shape.count);
+    case Collective::kGather: {
+      const int owner = shape.owner(index);
+      return input_value(shape, owner, index - shape.part_begin(owner));
+    }
     case Collective::kBroadcast:
       return input_value(shape, shape.root, index);
     case Collective::kScatter:
-      return input_value(shape, shape.root, shape.rank * shape.count + index);
-    case Collective::kAllToAll:
-      return input_value(shape, static_cast<int>(index / shape.count),
-                         shape.rank * shape.count + index % shape.count);
+      return input_value(shape, shape.root, begin + index);
+    case Collective::kAllToAll: {
+      const std::int64_t part = shape.part(shape.rank);
+      return input_value(shape, static_cast<int>(index / part), begin + index % part);
+    }
     case Collective::kBarrier:
       return 0;
   }
@@ -111,44 +115,69 @@ bool has_result(const CollectiveShape& shape) {
 
 }  // namespace
 
-std::int64_t CollectiveShape::input_count() const {
-  switch (op) {
-    case Collective::kReduceScatter:
-    case Collective::kScatter:
-    case Collective::kAllToAll:
-      return count * world;
-    case Collective::kBarrier:
-      return 0;
-    case Collective::kAllReduce:
-    case Collective::kAllGather:
-    case Collective::kBroadcast:
-    case Collective::kReduce:
-    case Collective::kGather:
-      return count;
+std::string_view name_of(Parts parts) {
+  switch (parts) {
+    case Parts::kEven:
+      return "even";
+    case Parts::kRamp:
+      return "ramp";
+    case Parts::kOne:
+      return "one";
   }
   __builtin_unreachable();
+}
+
+bool has_parts(Collective op) {
+  switch (op) {
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAllToAll:
+      return true;
+    case Collective::kAllReduce:
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+    case Collective::kBarrier:
+      return false;
+  }
+  __builtin_unreachable();
+}
+
+std::int64_t CollectiveShape::part_begin(int r) const {
+  const std::int64_t ranks = world;
+  switch (parts) {
+    case Parts::kEven:
+      return r * count;
+    case Parts::kRamp:  // r (r + 1) / 2 of world (world + 1) / 2 shares come before
+      return count * r * (r + 1) / (ranks + 1);
+    case Parts::kOne:
+      return r > 0 ? count * ranks : 0;
+  }
+  __builtin_unreachable();
+}
+
+int CollectiveShape::owner(std::int64_t index) const {
+  if (parts == Parts::kEven) return static_cast<int>(index / count);
+  int low = 0;  // the last rank whose part does not begin behind the element
+  for (int high = world; high - low > 1;) {
+    const int middle = (low + high) / 2;
+    (part_begin(middle) <= index ? low : high) = middle;
+  }
+  return low;
+}
+
+std::int64_t CollectiveShape::full_count() const { return has_parts(op) ? count * world : count; }
+
+std::int64_t CollectiveShape::input_count() const {
+  const bool own = op == Collective::kAllGather || op == Collective::kGather;
+  return own ? part(rank) : full_count();
 }
 
 std::int64_t CollectiveShape::output_count() const {
-  switch (op) {
-    case Collective::kAllGather:
-    case Collective::kGather:
-    case Collective::kAllToAll:
-      return count * world;
-    case Collective::kBarrier:
-      return 0;
-    case Collective::kAllReduce:
-    case Collective::kReduceScatter:
-    case Collective::kBroadcast:
-    case Collective::kReduce:
-    case Collective::kScatter:
-      return count;
-  }
-  __builtin_unreachable();
-}
-
-std::int64_t CollectiveShape::full_bytes() const {
-  return std::max(input_count(), output_count()) * static_cast<std::int64_t>(size_of(dtype));
+  if (op == Collective::kAllToAll) return world * part(rank);
+  const bool own = op == Collective::kReduceScatter || op == Collective::kScatter;
+  return own ? part(rank) : full_count();
 }
 
 std::int64_t count_for_bytes(Collective op, DType dtype, int world, std::int64_t bytes) {
@@ -237,6 +266,18 @@ struct CollectiveCase::Memory {
   }
 };
 
+namespace {
+
+// Of all ranks: symmetric memory is as large on each.
+std::int64_t most(CollectiveShape shape, std::int64_t (CollectiveShape::*elements)() const) {
+  std::int64_t result = 0;
+  for (shape.rank = 0; shape.rank < shape.world; ++shape.rank)
+    result = std::max(result, (shape.*elements)());
+  return result;
+}
+
+}  // namespace
+
 CollectiveCase::CollectiveCase(comm::Communicator& communicator, const CollectiveShape& shape,
                                Buffers buffers)
     : communicator_(communicator), shape_(shape), memory_(std::make_unique<Memory>()) {
@@ -245,20 +286,26 @@ CollectiveCase::CollectiveCase(comm::Communicator& communicator, const Collectiv
     const auto factor = stored<decltype(zero)>(shape.factor);
     std::memcpy(factor_, &factor, sizeof factor);
   });
-  const auto input_bytes = static_cast<std::size_t>(shape.input_count()) * element;
-  const auto output_bytes = static_cast<std::size_t>(shape.output_count()) * element;
+  for (int r = 0; shape.parts != Parts::kEven && r < shape.world; ++r) {
+    parts_.push_back(shape.part(r));
+    own_part_.push_back(shape.part(shape.rank));
+  }
+  const auto input_most = static_cast<std::size_t>(most(shape, &CollectiveShape::input_count));
+  const auto output_most = static_cast<std::size_t>(most(shape, &CollectiveShape::output_count));
   if (!shape.inplace) {
-    input_ = memory_->allocate(communicator, 0, input_bytes, buffers);
-    output_ = memory_->allocate(communicator, 1, output_bytes, buffers);
+    input_ = memory_->allocate(communicator, 0, input_most * element, buffers);
+    output_ = memory_->allocate(communicator, 1, output_most * element, buffers);
     // MPI's broadcast knows one buffer, so both libraries are asked for the same.
     if (shape.op == Collective::kBroadcast && shape.rank == shape.root) output_ = input_;
     return;
   }
-  std::byte* all = memory_->allocate(communicator, 0, std::max(input_bytes, output_bytes), buffers);
-  input_ =
-      input_bytes < output_bytes ? all + static_cast<std::size_t>(shape.rank) * input_bytes : all;
-  output_ =
-      output_bytes < input_bytes ? all + static_cast<std::size_t>(shape.rank) * output_bytes : all;
+  std::byte* all =
+      memory_->allocate(communicator, 0, std::max(input_most, output_most) * element, buffers);
+  input_ = output_ = all;
+  if (!has_parts(shape.op) || shape.op == Collective::kAllToAll) return;
+  std::byte* own = all + static_cast<std::size_t>(shape.part_begin(shape.rank)) * element;
+  const bool gathers = shape.op == Collective::kAllGather || shape.op == Collective::kGather;
+  (gathers ? input_ : output_) = own;
 }
 
 CollectiveCase::~CollectiveCase() = default;
@@ -280,6 +327,7 @@ void CollectiveCase::fill() {
 void CollectiveCase::run(std::string_view algorithm) {
   const comm::Call call = {.algorithm = algorithm,
                            .factor = shape_.factor != 1 ? factor_ : nullptr};
+  if (!parts_.empty() && has_parts(shape_.op)) return run_parts(call);
   const std::int64_t count = shape_.count;
   switch (shape_.op) {
     case Collective::kAllReduce:
@@ -302,6 +350,24 @@ void CollectiveCase::run(std::string_view algorithm) {
       return communicator_.scatter(input_, output_, count, shape_.dtype, shape_.root, call);
     case Collective::kAllToAll:
       return communicator_.all_to_all(input_, output_, count, shape_.dtype, call);
+  }
+}
+
+void CollectiveCase::run_parts(const comm::Call& call) {
+  const DType dtype = shape_.dtype;
+  switch (shape_.op) {
+    case Collective::kReduceScatter:
+      return communicator_.reduce_scatter_v(input_, output_, parts_, dtype, shape_.reduce, call);
+    case Collective::kAllGather:
+      return communicator_.all_gather_v(input_, output_, parts_, dtype, call);
+    case Collective::kGather:
+      return communicator_.gather_v(input_, output_, parts_, dtype, shape_.root, call);
+    case Collective::kScatter:
+      return communicator_.scatter_v(input_, output_, parts_, dtype, shape_.root, call);
+    case Collective::kAllToAll:
+      return communicator_.all_to_all_v(input_, parts_, output_, own_part_, dtype, call);
+    default:
+      CHECK(has_parts(shape_.op));
   }
 }
 

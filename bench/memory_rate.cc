@@ -33,7 +33,9 @@ double measure_memory_rate(comm::Communicator& communicator) {
   return 2.0 * static_cast<double>(kCopiedBytes) * communicator.world() / times.min_s;
 }
 
-std::int64_t least_touched_bytes(const CollectiveShape& shape) {
+std::int64_t least_touched_bytes(const CollectiveShape& any) {
+  CollectiveShape shape = any;
+  shape.parts = Parts::kEven;  // all parts together are as many elements, however they are cut
   using sched::Collective;
   const bool from_root = shape.op == Collective::kBroadcast || shape.op == Collective::kScatter;
   const bool to_root = shape.op == Collective::kReduce || shape.op == Collective::kGather;

@@ -8,8 +8,12 @@ std::string why_mpi_lacks(const CollectiveShape& /*shape*/) { return "this build
 
 std::string mpi_library() { return {}; }
 
-void mpi_collective(const CollectiveShape& shape, const void* /*input*/, void* /*output*/) {
+MpiCollective::MpiCollective(const CollectiveShape& shape) : shape_(shape) {
   CHECK(why_mpi_lacks(shape).empty());
 }
+
+void MpiCollective::run(const void* input, void* output) const { run_parts(input, output); }
+
+void MpiCollective::run_parts(const void* /*input*/, void* /*output*/) const {}
 
 }  // namespace sinew::bench

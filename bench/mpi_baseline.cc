@@ -60,7 +60,8 @@ std::string why_mpi_lacks(const CollectiveShape& shape) {
   if (shape.op == Collective::kBarrier) return {};
   if (mpi_type(shape.dtype) == MPI_DATATYPE_NULL)
     return "MPI has no type " + std::string(name_of(shape.dtype));
-  if (shape.count > std::numeric_limits<int>::max())
+  const bool uneven = shape.parts != Parts::kEven && has_parts(shape.op);
+  if ((uneven ? shape.world * shape.output_count() : shape.count) > std::numeric_limits<int>::max())
     return "MPI counts to " + std::to_string(std::numeric_limits<int>::max()) + " elements";
   return {};
 }
@@ -82,7 +83,50 @@ std::string mpi_library() {
   return words;
 }
 
-void mpi_collective(const CollectiveShape& shape, const void* input, void* output) {
+MpiCollective::MpiCollective(const CollectiveShape& shape) : shape_(shape) {
+  for (int r = 0; shape.parts != Parts::kEven && r < shape.world; ++r) {
+    parts_.push_back(static_cast<int>(shape.part(r)));
+    begins_.push_back(static_cast<int>(shape.part_begin(r)));
+    own_parts_.push_back(static_cast<int>(shape.part(shape.rank)));
+    own_begins_.push_back(r * own_parts_.front());
+  }
+}
+
+void MpiCollective::run_parts(const void* input, void* output) const {
+  const CollectiveShape& shape = shape_;
+  const auto own = static_cast<int>(shape.part(shape.rank));
+  const MPI_Datatype type = mpi_type(shape.dtype);
+  const MPI_Comm all = MPI_COMM_WORLD;
+  const bool is_root = shape.rank == shape.root;
+  const void* in = shape.inplace ? MPI_IN_PLACE : input;
+  switch (shape.op) {
+    case Collective::kReduceScatter:
+      MPI_Reduce_scatter(in, shape.inplace ? const_cast<void*>(input) : output, parts_.data(), type,
+                         mpi_op(shape.reduce), all);
+      return;
+    case Collective::kAllGather:
+      MPI_Allgatherv(in, own, type, output, parts_.data(), begins_.data(), type, all);
+      return;
+    case Collective::kGather:
+      MPI_Gatherv(shape.inplace && is_root ? MPI_IN_PLACE : input, own, type, output, parts_.data(),
+                  begins_.data(), type, shape.root, all);
+      return;
+    case Collective::kScatter:
+      MPI_Scatterv(input, parts_.data(), begins_.data(), type,
+                   shape.inplace && is_root ? MPI_IN_PLACE : output, own, type, shape.root, all);
+      return;
+    case Collective::kAllToAll:
+      MPI_Alltoallv(in, parts_.data(), begins_.data(), type, output, own_parts_.data(),
+                    own_begins_.data(), type, all);
+      return;
+    default:
+      CHECK(has_parts(shape.op));
+  }
+}
+
+void MpiCollective::run(const void* input, void* output) const {
+  const CollectiveShape& shape = shape_;
+  if (!parts_.empty() && has_parts(shape.op)) return run_parts(input, output);
   const int count = static_cast<int>(shape.count);
   const MPI_Datatype type = mpi_type(shape.dtype);
   const MPI_Op op = mpi_op(shape.reduce);

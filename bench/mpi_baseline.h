@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "bench/collective_case.h"
 
@@ -19,9 +20,24 @@ namespace sinew::bench {
 // "MPICH Version: 4.0.2". Empty in a build without MPI.
 [[nodiscard]] std::string mpi_library();
 
-// Calls MPI's collective on MPI_COMM_WORLD with the shape's count, in place where the shape says
+// MPI's collective on MPI_COMM_WORLD with the shape's count or parts, in place where the shape says
 // so. An average is summed only: MPI has no average, and the missing division favours it; so
 // does a missing factor.
-void mpi_collective(const CollectiveShape& shape, const void* input, void* output);
+class MpiCollective {
+ public:
+  explicit MpiCollective(const CollectiveShape& shape);
+  void run(const void* input, void* output) const;
+
+ private:
+  void run_parts(const void* input, void* output) const;
+
+  CollectiveShape shape_;
+  // [world] each, of the v-forms: the parts, where they begin, and of an all-to-all what each rank
+  // sends here.
+  std::vector<int> parts_;
+  std::vector<int> begins_;
+  std::vector<int> own_parts_;
+  std::vector<int> own_begins_;
+};
 
 }  // namespace sinew::bench

@@ -22,23 +22,41 @@ struct Share {
   std::int64_t size;
 };
 
+// Bytes of rank r's part, where the operation has parts, and of all parts.
+std::int64_t part_bytes(const Ask& ask, int r) {
+  return (ask.counts != nullptr ? ask.counts[r] : ask.count) *
+         static_cast<std::int64_t>(size_of(ask.dtype));
+}
+
+std::int64_t all_bytes(const Ask& ask, int world) {
+  // With counts, count is their sum.
+  return (ask.counts != nullptr ? ask.count : ask.count * world) *
+         static_cast<std::int64_t>(size_of(ask.dtype));
+}
+
+std::int64_t part_begin_bytes(const Ask& ask, int r) {
+  if (ask.counts == nullptr) return r * part_bytes(ask, 0);
+  std::int64_t begin = 0;
+  for (int before = 0; before < r; ++before) begin += part_bytes(ask, before);
+  return begin;
+}
+
 Share share_of(const Ask& ask, int rank, int world) {
   const auto* input = static_cast<const std::byte*>(ask.input);
-  const std::int64_t part = ask.count * static_cast<std::int64_t>(size_of(ask.dtype));
   switch (ask.op) {
     case Collective::kAllReduce:
     case Collective::kAllGather:
-      return {input, part};
+      return {input, part_bytes(ask, rank)};
     case Collective::kReduceScatter:
     case Collective::kAllToAll:
-      return {input, part * world};
+      return {input, all_bytes(ask, world)};
     case Collective::kBroadcast:
-      return rank == ask.root ? Share{input, part} : Share{nullptr, 0};
+      return rank == ask.root ? Share{input, part_bytes(ask, rank)} : Share{nullptr, 0};
     case Collective::kScatter:
-      return rank == ask.root ? Share{input, part * world} : Share{nullptr, 0};
+      return rank == ask.root ? Share{input, all_bytes(ask, world)} : Share{nullptr, 0};
     case Collective::kReduce:
     case Collective::kGather:
-      return rank != ask.root ? Share{input, part} : Share{nullptr, 0};
+      return rank != ask.root ? Share{input, part_bytes(ask, rank)} : Share{nullptr, 0};
     case Collective::kBarrier:
       break;
   }
@@ -52,10 +70,10 @@ bool is_apportioned(Collective op) {
 }
 
 // As the schedule's messages would count.
-std::int64_t sent_bytes(const Ask& ask, const Share& share, int world) {
+std::int64_t sent_bytes(const Ask& ask, const Share& share, int rank, int world) {
   if (ask.op == Collective::kReduce || ask.op == Collective::kGather) return share.size;
-  const std::int64_t each = is_apportioned(ask.op) ? share.size / world : share.size;
-  return each * (world - 1);
+  if (!is_apportioned(ask.op)) return share.size * (world - 1);
+  return share.size > 0 ? share.size - part_bytes(ask, rank) : 0;
 }
 
 bool hears_all(const Ask& ask, int rank) {
@@ -79,10 +97,11 @@ bool hears_all(const Ask& ask, int rank) {
 }  // namespace
 
 bool Engine::is_small(const Ask& ask, std::uint16_t algorithm) const {
+  // Of all_to_all_v each rank knows its own sums alone: ranks would not agree on what is small.
   if (algorithm != direct_[static_cast<std::size_t>(ask.op)] || !options_.small_calls ||
-      ask.counts != nullptr)
+      ask.output_counts != nullptr)
     return false;
-  const std::int64_t shares = is_apportioned(ask.op) ? world_ : 1;
+  const std::int64_t shares = is_apportioned(ask.op) && ask.counts == nullptr ? world_ : 1;
   return ask.count <= SmallBoxes::kPayloadBytes &&
          ask.count * shares * static_cast<std::int64_t>(size_of(ask.dtype)) <=
              SmallBoxes::kPayloadBytes;
@@ -101,8 +120,10 @@ void Engine::run_small(const CallInfo& call, const Ask& ask) {
   }
   if (ask.count > 0) combine_boxes(ask);
   block_->roster->end(small.number);
-  count_call(ask.op, ask.count, full_bytes(ask.op, ask.count, ask.dtype, world_),
-             sent_bytes(ask, share, world_));
+  count_call(ask.op, ask.count,
+             ask.counts != nullptr ? all_bytes(ask, world_)
+                                   : full_bytes(ask.op, ask.count, ask.dtype, world_),
+             sent_bytes(ask, share, rank_, world_));
 }
 
 void Engine::open_box(SmallCall& small, std::uint64_t flag, const void* payload,
@@ -146,52 +167,59 @@ void Engine::await_box(SmallCall& small, int peer, int polls) {
 void Engine::combine_boxes(const Ask& ask) {
   auto* output = static_cast<std::byte*>(ask.output);
   const auto* input = static_cast<const std::byte*>(ask.input);
-  const std::int64_t part = ask.count * static_cast<std::int64_t>(size_of(ask.dtype));
-  const auto copy = [&](std::byte* target, const std::byte* source) {
-    if (target != source) std::memcpy(target, source, static_cast<std::size_t>(part));
+  const std::int64_t part = part_bytes(ask, rank_);
+  const std::int64_t all = all_bytes(ask, world_);
+  const auto copy = [&](std::byte* target, const std::byte* source, std::int64_t size) {
+    if (target != source && size > 0) std::memcpy(target, source, static_cast<std::size_t>(size));
   };
   const auto reduce = [&](std::int64_t box_size, std::int64_t offset) {
     // Not even the bits of a NaN change where nothing is reduced.
-    if (world_ == 1) return copy(output, input + offset);
+    if (world_ == 1) return copy(output, input + offset, part);
     for (int peer = 0; peer < world_; ++peer) {
       const std::byte* share = peer == rank_ ? input : boxes_->payload(peer, box_size);
       sources_[static_cast<std::size_t>(peer)] = share + offset;
     }
-    kernels::reduce_many(ask.reduce, ask.dtype, output, sources_, ask.count);
-    if (ask.reduce == ReduceOp::kAvg) kernels::scale(ask.dtype, output, ask.count, world_);
+    const std::int64_t count = part / static_cast<std::int64_t>(size_of(ask.dtype));
+    kernels::reduce_many(ask.reduce, ask.dtype, output, sources_, count);
+    if (ask.reduce == ReduceOp::kAvg) kernels::scale(ask.dtype, output, count, world_);
+  };
+  const auto gather = [&] {
+    std::byte* target = output;
+    for (int peer = 0; peer < world_; ++peer) {
+      const std::int64_t size = part_bytes(ask, peer);
+      copy(target, peer == rank_ ? input : boxes_->payload(peer, size), size);
+      target += size;
+    }
   };
   switch (ask.op) {
     case Collective::kAllReduce:
       reduce(part, 0);
       break;
     case Collective::kReduceScatter:
-      reduce(part * world_, part * rank_);
+      if (part > 0) reduce(all, part_begin_bytes(ask, rank_));
       break;
     case Collective::kReduce:
       if (rank_ == ask.root) reduce(part, 0);
       break;
     case Collective::kBroadcast:
-      copy(output, rank_ == ask.root ? input : boxes_->payload(ask.root, part));
+      copy(output, rank_ == ask.root ? input : boxes_->payload(ask.root, part), part);
       break;
     case Collective::kAllGather:
-      for (int peer = 0; peer < world_; ++peer) {
-        copy(output + peer * part, peer == rank_ ? input : boxes_->payload(peer, part));
-      }
+      gather();
       break;
     case Collective::kGather:
-      if (rank_ != ask.root) break;
-      for (int peer = 0; peer < world_; ++peer) {
-        copy(output + peer * part, peer == rank_ ? input : boxes_->payload(peer, part));
-      }
+      if (rank_ == ask.root) gather();
       break;
     case Collective::kScatter:
       copy(output,
-           (rank_ == ask.root ? input : boxes_->payload(ask.root, part * world_)) + part * rank_);
+           (rank_ == ask.root ? input : boxes_->payload(ask.root, all)) +
+               part_begin_bytes(ask, rank_),
+           part);
       break;
     case Collective::kAllToAll:
       for (int peer = 0; peer < world_; ++peer) {
         copy(output + peer * part,
-             (peer == rank_ ? input : boxes_->payload(peer, part * world_)) + part * rank_);
+             (peer == rank_ ? input : boxes_->payload(peer, all)) + part * rank_, part);
       }
       break;
     case Collective::kBarrier:

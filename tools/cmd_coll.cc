@@ -116,6 +116,10 @@ class Bench {
                       communicator_.transport_name(), sinew::name_of(dtype), sinew::name_of(reduce),
                       times ? fmt::format(" of inputs times {}", options_.factor) : "",
                       name_of(buffers), options_.inplace ? ", in place" : ""));
+    if (bench::has_parts(op) && options_.parts != "even") {
+      print(fmt::format("parts: {}; predictions and bounds are of even ones and left out\n",
+                        options_.parts == "one" ? "rank 0 has all" : "rank r has r + 1 shares"));
+    }
     if (!mpi_library_.empty()) print(fmt::format("MPI is {}\n", mpi_library_));
     if (communicator_.world() == 1) {
       print("links: none, since there is one rank\n");
@@ -149,7 +153,8 @@ class Bench {
           .rank = communicator_.rank(),
           .root = request.schedule ? request.schedule->contract.root : options_.root,
           .inplace = options_.inplace,
-          .factor = reduces(op) ? options_.factor : 1};
+          .factor = reduces(op) ? options_.factor : 1,
+          .parts = bench::has_parts(op) ? request.parts : bench::Parts::kEven};
       shape.count = bench::count_for_bytes(op, dtype, shape.world, bytes);
       if (std::exchange(last_count, shape.count) == shape.count) continue;
       run_shape(request, shape, buffers);
@@ -171,12 +176,13 @@ class Bench {
       candidates.emplace_back([&] { run_own(ours, shape, *request.schedule); });
     }
     std::optional<CollectiveCase> mpi;
+    std::optional<bench::MpiCollective> theirs;
     if (options_.baseline == "mpi") explain_missing_mpi(shape);
     if (options_.baseline == "mpi" && bench::why_mpi_lacks(shape).empty()) {
       mpi.emplace(communicator_, shape, CollectiveCase::Buffers::kPlain);
       mpi->fill();
-      candidates.emplace_back(
-          [&mpi, shape] { bench::mpi_collective(shape, mpi->input(), mpi->output()); });
+      theirs.emplace(shape);
+      candidates.emplace_back([&] { theirs->run(mpi->input(), mpi->output()); });
     }
     const std::vector<Times> times =
         bench::time_candidates(communicator_, candidates, repeat_options(options_));
@@ -250,6 +256,7 @@ class Bench {
     const double bus = bench::bus_factor(shape.op, shape.world);
     const double rate = bytes / row.times.median_s * 1e-9;
     const double bound_s = bench::bound_s(shape.op, shape.world, bytes, links_);
+    const bool even = shape.parts == bench::Parts::kEven;
     // In cache, memory bounds nothing.
     const std::int64_t touched = bench::least_touched_bytes(shape);
     const bool in_cache = memory_rate_ == 0 || !kernels::bypasses_cache(touched);
@@ -264,8 +271,8 @@ class Bench {
                                       us(row.times.p99_s),
                                       bytes > 0 ? three_digits(rate) : "-",
                                       bus > 0 ? three_digits(rate * bus) : "-",
-                                      us(row.predicted_s),
-                                      us(bound_s)};
+                                      even ? us(row.predicted_s) : "-",
+                                      even ? us(bound_s) : "-"};
     if (memory_rate_ > 0)
       cells.push_back(in_cache ? "-" : fmt::format("{:.0f}", 100 * memory_fraction));
     if (options_.baseline == "mpi") {
@@ -289,6 +296,7 @@ class Bench {
         .add("factor", shape.factor == 1 ? std::nullopt : std::optional(shape.factor))
         .add("inplace", shape.inplace)
         .add("buffers", name_of(buffers))
+        .add("parts", bench::name_of(shape.parts))
         .add("t_min_us", row.times.min_s * 1e6)
         .add("t_median_us", row.times.median_s * 1e6)
         .add("t_p99_us", row.times.p99_s * 1e6)
@@ -297,8 +305,8 @@ class Bench {
         .add("algbw_GBps", rate)
         .add("busbw_GBps", bus > 0 ? std::optional(rate * bus) : std::nullopt)
         .add("wrong", row.wrong < 0 ? std::nullopt : std::optional(static_cast<double>(row.wrong)))
-        .add("predicted_us", row.predicted_s * 1e6)
-        .add("bound_us", bound_s * 1e6)
+        .add("predicted_us", even ? std::optional(row.predicted_s * 1e6) : std::nullopt)
+        .add("bound_us", even ? std::optional(bound_s * 1e6) : std::nullopt)
         .add("memory_bound_us", in_cache ? std::nullopt : std::optional(memory_bound_s * 1e6))
         .add("memory_fraction", in_cache ? std::nullopt : std::optional(memory_fraction))
         .add("mpi_us", mpi ? std::optional(mpi->median_s * 1e6) : std::nullopt);
@@ -347,7 +355,9 @@ int run_coll(const CollOptions& options, const Args& args) {
     if (request.schedule)
       own_cost = prove(*request.schedule, options.schedule, communicator->world());
     for (const sched::Collective op : request.ops) {
-      (void)names_for(request, {.op = op, .world = communicator->world(), .root = options.root});
+      (void)names_for(
+          request,
+          {.op = op, .world = communicator->world(), .root = options.root, .parts = request.parts});
     }
     bench.emplace(*communicator, options);
   });
@@ -368,6 +378,9 @@ Run declare_coll(Args& args) {
   args.option("--reduce", o->reduces, "reductions, joined by commas: " + reduce_names());
   args.option("--factor", o->factor, "of sums: every rank's input counts so many times",
               {.min = 1.0 / 64, .max = 4});
+  args.choice("--parts", o->parts, {"even", "ramp", "one"},
+              "of operations with parts, by their v-forms where not even: ramp: rank r has r + 1 "
+              "shares; one: rank 0 has all");
   args.option("--buffers", o->buffers, "plain, symmetric, or both joined by a comma");
   args.choice("--copies", o->copies, {"auto", "slots", "pull"},
               "how large messages between ordinary buffers travel");
@@ -399,6 +412,7 @@ Run declare_coll(Args& args) {
   args.exclude("--iterations", {"--budget-ms"}, "it says how many there are");
   args.exclude("--schedule", {"--op", "--root"}, "the file says it");
   args.exclude("--schedule", {"--factor"}, "a schedule's inputs count once");
+  args.exclude("--schedule", {"--parts"}, "a schedule's parts are even");
   return [o, &args] { return run_coll(*o, args); };
 }
 

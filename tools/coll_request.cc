@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/device/cuda_ipc.h"
+#include "comm/plan.h"
 #include "sched/base/error.h"
 #include "sched/base/text.h"
 #include "sched/collective/registry.h"
@@ -97,12 +98,26 @@ CollRequest parse_request(const CollOptions& options) {
       in_option("--reduce", [&] { return parse_list<ReduceOp>(options.reduces, parse_reduce_op); });
   request.buffers = parse_list<CollectiveCase::Buffers>(options.buffers, parse_buffers);
   require_factor(options, request);
+  for (const bench::Parts parts : {bench::Parts::kRamp, bench::Parts::kOne})
+    if (options.parts == name_of(parts)) request.parts = parts;
   return request;
 }
 
 sched::Params params_of(const CollectiveShape& shape) {
   return {.world = shape.world, .root = shape.root};
 }
+
+namespace {
+
+// Whether the row can move the shape's parts: ranks that forward parts of an all_to_all do not know
+// the sizes of uneven ones.
+bool moves(const sched::Algorithm& row, const CollectiveShape& shape) {
+  if (row.op != shape.op || !row.refuse(params_of(shape)).empty()) return false;
+  if (shape.op != sched::Collective::kAllToAll || shape.parts == bench::Parts::kEven) return true;
+  return !comm::compile(sched::generate(row, params_of(shape)), 0, {}).forwards;
+}
+
+}  // namespace
 
 std::vector<std::string> names_for(const CollRequest& request, const CollectiveShape& shape) {
   std::vector<std::string> names;
@@ -113,7 +128,7 @@ std::vector<std::string> names_for(const CollRequest& request, const CollectiveS
     if (name == "all") {
       add("auto");
       for (const sched::Algorithm& row : sched::algorithms()) {
-        if (row.op == shape.op && row.refuse(params_of(shape)).empty()) add(row.name);
+        if (moves(row, shape)) add(row.name);
       }
     } else if (name == "auto") {
       add(name);
@@ -140,8 +155,11 @@ void check_memory(const CollRequest& request, const CollOptions& options, int wo
   double needed = 0;
   for (const sched::Collective op : request.ops) {
     for (const DType dtype : request.dtypes) {
-      CollectiveShape shape = {
-          .op = op, .dtype = dtype, .world = world, .inplace = options.inplace};
+      CollectiveShape shape = {.op = op,
+                               .dtype = dtype,
+                               .world = world,
+                               .inplace = options.inplace,
+                               .parts = request.parts};
       shape.count = bench::count_for_bytes(op, dtype, world, largest);
       const auto elements = static_cast<double>(shape.input_count()) +
                             static_cast<double>(shape.inplace ? 0 : shape.output_count());
@@ -160,6 +178,15 @@ void require_effect(const CollRequest& request, const Args& args) {
     args.refuse_given({"--reduce", "--factor"}, "here: of all_reduce, reduce_scatter and reduce");
   if (!some([](sched::Collective op) { return op != sched::Collective::kBarrier; }))
     args.refuse_given({"--inplace", "--dtype", "--bytes"}, "here: a barrier moves nothing");
+  if (!some(bench::has_parts)) {
+    args.refuse_given({"--parts"},
+                      "here: of reduce_scatter, all_gather, gather, scatter and all_to_all");
+  }
+  if (request.parts != bench::Parts::kEven && args.given("--inplace") &&
+      some([](sched::Collective op) { return op == sched::Collective::kAllToAll; }))
+    throw UsageError(fmt::format(
+        "--parts {} with --inplace: all_to_all_v is not in place; legal is --parts even",
+        name_of(request.parts)));
   if (std::ranges::find(request.buffers, CollectiveCase::Buffers::kPlain) == request.buffers.end())
     args.refuse_given({"--copies"}, "here: it is of ordinary buffers");
 }
@@ -190,8 +217,9 @@ void require_fit(const CollOptions& options, const Args& args, bool on_device) {
         "--transport {} does not move device memory: legal with --device cuda are auto, {}",
         options.transport, comm::kCudaIpcName));
   }
-  args.refuse_given({"--schedule", "--copies", "--selection", "--explain-choice", "--factor"},
-                    "with --device cuda: it is for host memory");
+  args.refuse_given(
+      {"--schedule", "--copies", "--selection", "--explain-choice", "--factor", "--parts"},
+      "with --device cuda: it is for host memory");
   if (options.buffers != plain.buffers)
     throw UsageError(fmt::format("--buffers {} is for host memory: legal with --device cuda is {}",
                                  options.buffers, plain.buffers));

@@ -26,6 +26,7 @@ struct CollOptions {
   std::string bytes = "8:64M:x4";
   std::string dtypes = "f32";
   std::string reduces = "sum";
+  std::string parts = "even";
   std::string buffers = "plain";
   std::string transport = "auto";
   std::string device = "cpu";
@@ -53,6 +54,7 @@ struct CollRequest {
   std::vector<std::int64_t> sizes_bytes;
   std::vector<DType> dtypes;
   std::vector<ReduceOp> reduces;
+  bench::Parts parts = bench::Parts::kEven;
   std::vector<bench::CollectiveCase::Buffers> buffers;
   std::optional<sched::Schedule> schedule;  // the user's own, measured beside the others
 };

@@ -88,6 +88,24 @@ TEST(CollectiveCase, CountFillsTheBytesAskedForAndNoMore) {
   }
 }
 
+TEST(CollectiveShape, PartsCoverTheVectorAndEveryElementHasItsOwner) {
+  for (const Parts parts : {Parts::kEven, Parts::kRamp, Parts::kOne}) {
+    for (const int world : {1, 2, 3, 8}) {
+      for (const std::int64_t count : {1, 5, 64}) {
+        const CollectiveShape shape = {
+            .op = Collective::kAllGather, .count = count, .world = world, .parts = parts};
+        EXPECT_EQ(shape.part_begin(0), 0);
+        EXPECT_EQ(shape.part_begin(world), shape.full_count());
+        for (int r = 0; r < world; ++r) {
+          ASSERT_GE(shape.part(r), 0);
+          for (std::int64_t i = shape.part_begin(r); i < shape.part_begin(r + 1); ++i)
+            ASSERT_EQ(shape.owner(i), r) << name_of(parts) << " world " << world << " index " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(Repeat, QuantilesAreSamples) {
   std::vector<double> samples(100);
   std::iota(samples.begin(), samples.end(), 1.0);

@@ -39,6 +39,31 @@ TEST(Coll, RunsEveryAlgorithmOfEveryOperationWithoutAWrongElement) {
   }
 }
 
+// The v-forms by every algorithm, with parts of different sizes and with empty ones.
+TEST(Coll, RunsEveryAlgorithmOnUnevenPartsWithoutAWrongElement) {
+  const TestFolder folder;
+  const std::vector<std::string> variants = {"ramp", "one", "ramp --inplace", "one --inplace"};
+  run_at_once(variants.size(), [&](std::size_t i) {
+    const bool inplace = variants[i].ends_with("--inplace");
+    const std::string rows = folder.path(fmt::format("rows{}", i));
+    const Outcome outcome = run_sinew_ranks(
+        3, fmt::format("coll --op reduce_scatter,all_gather,gather,scatter{} --algo all --bytes "
+                       "0,4,1000 --dtype f32 --check --baseline mpi --budget-ms 0.01 --parts {} "
+                       "--buffers plain,symmetric --json {}",
+                       inplace ? "" : ",all_to_all", variants[i], rows));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    std::set<std::string> ops;
+    for (const nlohmann::json& row : json_lines(folder.read(fmt::format("rows{}", i)))) {
+      EXPECT_EQ(row["wrong"], 0) << row;
+      EXPECT_NE(row["parts"], "even") << row;
+      EXPECT_TRUE(row["predicted_us"].is_null()) << row;
+      EXPECT_FALSE(row["mpi_us"].is_null()) << row;
+      ops.insert(row["op"]);
+    }
+    EXPECT_EQ(ops.size(), inplace ? 4U : 5U);
+  });
+}
+
 TEST(Coll, OnTheDeviceChecksEveryAlgorithmAndNeverCallsTheTwinAGpu) {
   if (!device::properties().twin) GTEST_SKIP() << "this build has CUDA in place of the host twin";
   const TestFolder folder;
