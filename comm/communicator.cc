@@ -147,6 +147,7 @@ std::string_view Communicator::transport_to(int peer) const {
 }
 
 const std::vector<int>& Communicator::own_cores() const { return engine_->own_cores(); }
+std::string Communicator::placement() const { return engine_->placement(); }
 const std::string& Communicator::copies_denied() const { return engine_->copies_denied(); }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {

@@ -175,6 +175,10 @@ class Communicator {
   // The cores that this rank's threads may use: those it is allowed, shared out between the ranks
   // of its machine that are allowed the same. At least one; a quota of CPU time lowers the number.
   [[nodiscard]] const std::vector<int>& own_cores() const;
+  // Where this machine's ranks run, in one line; empty when they do not share cores, or are threads
+  // of one process. While processes outnumber cores that they share out equally, each rank's thread
+  // stays on one (comm/placement.h); once its communicators are gone it may use all again.
+  [[nodiscard]] std::string placement() const;
 
   // Why ranks of this host cannot read each other's memory, in one clause; empty when they can or
   // need not.

@@ -77,6 +77,7 @@ Engine::Engine(Parts parts, Options options)
   const Neighbours here =
       neighbours(parts.bootstrap->exchange(usable_cores()), static_cast<std::size_t>(rank_));
   own_cores_ = share_of_cores(here);
+  if (!memory_->one_address_space()) placement_ = Placement::of_thread(here);
   const bool many_hosts = block_->network != nullptr;
   machine_ = {.world = world_,
               .cores = count_cores(here.cores),

@@ -24,6 +24,7 @@
 #include "comm/memory.h"
 #include "comm/messages.h"
 #include "comm/network.h"
+#include "comm/placement.h"
 #include "comm/plan.h"
 #include "comm/regions.h"
 #include "comm/roster.h"
@@ -106,6 +107,9 @@ class Engine {
   void reset_counters();
   [[nodiscard]] Machine machine() const { return machine_; }
   [[nodiscard]] const std::vector<int>& own_cores() const { return own_cores_; }
+  [[nodiscard]] std::string placement() const {
+    return placement_ == nullptr ? std::string() : placement_->text();
+  }
 
   // The engines of this thread.
   [[nodiscard]] static std::span<Engine* const> of_thread();
@@ -282,6 +286,7 @@ class Engine {
   TransportChoice choice_;
   Machine machine_;
   std::vector<int> own_cores_;
+  std::shared_ptr<Placement> placement_;  // null: ranks are threads of one process
   WaitPolicy policy_;
   std::unique_ptr<Pull> pull_;         // null: threads, or told not to
   std::unique_ptr<Transport> mapped_;  // null: no peer on this host

@@ -121,6 +121,8 @@ class Bench {
                         options_.parts == "one" ? "rank 0 has all" : "rank r has r + 1 shares"));
     }
     if (!mpi_library_.empty()) print(fmt::format("MPI is {}\n", mpi_library_));
+    const std::string placement = communicator_.placement();
+    if (!placement.empty()) print(placement + "\n");
     if (communicator_.world() == 1) {
       print("links: none, since there is one rank\n");
     } else {

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <memory>
 
+#include "comm/placement.h"
 #include "sched/base/text.h"
 #include "sched/base/units.h"
 #include "tools/command.h"
@@ -57,7 +58,10 @@ Finding look_at_shm(const Machine& machine) {
 Finding look_at_cores(const Machine& machine) {
   const int together = concurrent_ranks(machine);
   return {"cores", together >= 2,
-          fmt::format("{} rank(s) run at once without sharing a core", together),
+          fmt::format("{} rank(s) run at once without sharing a core; more are {}", together,
+                      comm::spreads_ranks()
+                          ? "kept equally many on each where that can be"
+                          : fmt::format("left to the kernel ({}=0)", comm::kSpreadVariable)),
           "more ranks work, but take turns: widen the affinity (taskset, --cpuset-cpus) or the "
           "cgroup's cpu.max"};
 }

@@ -97,6 +97,8 @@ void print_ranks(comm::Communicator& communicator, JsonLines& json) {
       texts_of_ranks(communicator, communicator.copies_denied());
   const std::vector<std::string> lines = texts_of_ranks(communicator, communicator.network());
   if (communicator.rank() != 0) return;
+  const std::string placement = communicator.placement();
+  if (!placement.empty()) fmt::print("{}\n", placement);
   for (std::size_t rank = 0; rank < world; ++rank) {
     if (!lines[rank].empty()) fmt::print("rank {}: {}\n", rank, lines[rank]);
   }

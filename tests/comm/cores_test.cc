@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <initializer_list>
+#include <map>
 #include <set>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/placement.h"
 #include "comm/wait.h"
 
 namespace sinew::comm {
@@ -60,6 +62,26 @@ TEST(Cores, OtherMachinesDoNotCount) {
   EXPECT_EQ(neighbours(ranks, 3).own, 1U);
   EXPECT_EQ(share(ranks, 2), (std::vector<int>{1}));
   EXPECT_EQ(count_cores(neighbours(ranks, 0).cores), 2);
+}
+
+// All masks of up to six cores and numbers of ranks up to 20.
+TEST(Cores, RanksStayOnOneWhereAllGetEquallyMany) {
+  for (int count = 1; count <= 6; ++count) {
+    Cores each;
+    for (int core = 0; core < count; ++core) each.mask[0] |= std::uint64_t{1} << (3 * core);
+    for (int ranks = 1; ranks <= 20; ++ranks) {
+      const std::vector<Cores> all(static_cast<std::size_t>(ranks), each);
+      const bool equal = count > 1 && ranks > count && ranks % count == 0;
+      std::map<int, int> of_core;
+      for (std::size_t own = 0; own < all.size(); ++own) {
+        EXPECT_EQ(ranks_per_core(neighbours(all, own)), equal ? ranks / count : 0);
+        ++of_core[share(all, own).front()];
+      }
+      for (const auto& [core, here] : of_core) EXPECT_TRUE(!equal || here == ranks / count) << core;
+    }
+  }
+  const std::vector<Cores> bound = {cores_of({0}), cores_of({1}), cores_of({0}), cores_of({1})};
+  EXPECT_EQ(ranks_per_core(neighbours(bound, 2)), 0);
 }
 
 TEST(Cores, EveryRankOfACommunicatorHasSome) {
