@@ -307,8 +307,13 @@ Prefetch BlockedGemm<In, Out>::choose_prefetch(const Block& block, const Block* 
       row < block.m.offset + block.m.count)
     return prefetch_source(a_at(block, row), true);
   if (next == nullptr || packed_.data != nullptr) return {};
-  const std::int64_t column = tile_in_block * (b_plain_ ? kLineElements : 16);
-  if (column >= next->n.count) return {};
+  // In the last tiles: what came earlier A's panels would have displaced from the second level.
+  const std::int64_t columns_per_tile = b_plain_ ? kLineElements : 16;
+  const std::int64_t tiles = row_panels(block) * ceil_divide(block.n.count, kernels_.tile_columns);
+  const std::int64_t tiles_needed = ceil_divide(next->n.count, columns_per_tile);
+  const std::int64_t first = std::max<std::int64_t>(0, tiles - tiles_needed);
+  const std::int64_t column = (tile_in_block - first) * columns_per_tile;
+  if (column < 0 || column >= next->n.count) return {};
   return prefetch_source(b_at(*next, next->n.offset + column), !b_plain_);
 }
 
