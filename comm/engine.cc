@@ -78,6 +78,7 @@ Engine::Engine(Parts parts, Options options)
       neighbours(parts.bootstrap->exchange(usable_cores()), static_cast<std::size_t>(rank_));
   own_cores_ = share_of_cores(here);
   if (!memory_->one_address_space()) placement_ = Placement::of_thread(here);
+  find_peers_on_my_core(here);
   const bool many_hosts = block_->network != nullptr;
   machine_ = {.world = world_,
               .cores = count_cores(here.cores),
@@ -100,6 +101,14 @@ Engine::Engine(Parts parts, Options options)
     policy_.spins = std::min(policy_.spins, Network::kSpins);
   }
   engines_of_thread.push_back(this);
+}
+
+void Engine::find_peers_on_my_core(const Neighbours& here) {
+  on_my_core_.assign(static_cast<std::size_t>(world_), false);
+  if (placement_ == nullptr || here.cores.size() != on_my_core_.size()) return;
+  const std::vector<int> cores = fixed_cores(here, placement_->keeps());
+  for (std::size_t peer = 0; peer < cores.size(); ++peer)
+    on_my_core_[peer] = cores[here.own] >= 0 && cores[peer] == cores[here.own];
 }
 
 bool Engine::alone_on_host() const {

@@ -190,6 +190,7 @@ class Engine {
            choice_.hosts[static_cast<std::size_t>(rank_)];
   }
   [[nodiscard]] bool alone_on_host() const;
+  void find_peers_on_my_core(const Neighbours& here);
   // Whether large calls may pass through a stage: all ranks are processes of this host, and nothing
   // was asked of how their messages travel.
   [[nodiscard]] bool wants_stage() const;
@@ -233,6 +234,7 @@ class Engine {
   void run_staged(const CallInfo& call, const Ask& ask);
   void meet(Meetings& meetings);
   [[nodiscard]] SmallCall arrive(Meetings& meetings);
+  void put(std::byte* target, const std::byte* source, std::int64_t size, int reader) const;
   std::int64_t stage_sums(Meetings& meetings, const Ask& ask, bool streams);
   std::int64_t stage_whole(Meetings& meetings, const Ask& ask, bool streams);
   std::int64_t stage_parts(Meetings& meetings, const Ask& ask);
@@ -286,6 +288,7 @@ class Engine {
   TransportChoice choice_;
   Machine machine_;
   std::vector<int> own_cores_;
+  std::vector<bool> on_my_core_;  // [world], of peers that stay on the core that this rank stays on
   std::shared_ptr<Placement> placement_;  // null: ranks are threads of one process
   WaitPolicy policy_;
   std::unique_ptr<Pull> pull_;         // null: threads, or told not to

@@ -40,6 +40,18 @@ int ranks_per_core(const Neighbours& ranks) {
   return cores > 1 && alike > cores && alike % cores == 0 ? alike / cores : 0;
 }
 
+std::vector<int> fixed_cores(const Neighbours& ranks, bool spread) {
+  std::vector<int> cores;
+  for (std::size_t rank = 0; rank < ranks.cores.size(); ++rank) {
+    const Neighbours other{ranks.cores, rank};
+    int allowed = 0;
+    for (const std::uint64_t word : ranks.cores[rank].mask) allowed += __builtin_popcountll(word);
+    const bool fixed = allowed == 1 || (spread && ranks_per_core(other) > 0);
+    cores.push_back(fixed ? share_of_cores(other).front() : -1);
+  }
+  return cores;
+}
+
 std::shared_ptr<Placement> Placement::of_thread(const Neighbours& ranks) {
   std::shared_ptr<Placement> placement = placement_of_thread.lock();
   if (placement == nullptr) {

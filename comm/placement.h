@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/wait.h"
 
@@ -26,6 +27,10 @@ inline constexpr const char* kSpreadVariable = "SINEW_SPREAD";
 // use and can be shared out equally; 0: they do not or cannot.
 [[nodiscard]] int ranks_per_core(const Neighbours& ranks);
 
+// The one core that each of them stays on, because it may use no other or because ranks are spread;
+// -1: it may move.
+[[nodiscard]] std::vector<int> fixed_cores(const Neighbours& ranks, bool spread);
+
 class Placement {
  public:
   // Keeps the calling thread where share_of_cores says, if ranks_per_core and the variable allow
@@ -39,6 +44,8 @@ class Placement {
 
   // In words, for the head of a measurement. Empty: no rank shares a core.
   [[nodiscard]] const std::string& text() const { return text_; }
+  // Whether this placement keeps the thread on a core that was not its only one before.
+  [[nodiscard]] bool keeps() const { return before_ != nullptr; }
 
  private:
   struct Mask;

@@ -143,7 +143,7 @@ std::int64_t Engine::move_symmetric(const Ask& ask) {
 
 // Bytes [offset, offset + size) of all inputs, reduced, into the same bytes of all outputs.
 void Engine::reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t size, bool streams) {
-  if (streams && tile_.empty()) tile_.resize(kTileBytes);
+  if (streams) tile_.resize(std::max(tile_.size(), static_cast<std::size_t>(kTileBytes)));
   const auto element = static_cast<std::int64_t>(size_of(ask.dtype));
   for (void const*& source : sources_) source = static_cast<const std::byte*>(source) + offset;
   for (std::int64_t done = 0; done < size; done += kTileBytes) {

@@ -84,6 +84,16 @@ TEST(Cores, RanksStayOnOneWhereAllGetEquallyMany) {
   EXPECT_EQ(ranks_per_core(neighbours(bound, 2)), 0);
 }
 
+TEST(Cores, WhereARankStaysIsKnownWhereItMayNotMove) {
+  const std::vector<Cores> four(4, cores_of({0, 5}));
+  EXPECT_EQ(fixed_cores(neighbours(four, 0), true), (std::vector<int>{0, 5, 0, 5}));
+  EXPECT_EQ(fixed_cores(neighbours(four, 0), false), std::vector<int>(4, -1));
+  const std::vector<Cores> three(3, cores_of({0, 5}));
+  EXPECT_EQ(fixed_cores(neighbours(three, 1), true), std::vector<int>(3, -1));
+  const std::vector<Cores> bound = {cores_of({3}), cores_of({1}), cores_of({3}), cores_of({1, 3})};
+  EXPECT_EQ(fixed_cores(neighbours(bound, 1), true), (std::vector<int>{3, 1, 3, -1}));
+}
+
 TEST(Cores, EveryRankOfACommunicatorHasSome) {
   Communicator::run_threads(3, {}, [](Communicator& communicator) {
     EXPECT_GE(communicator.own_cores().size(), 1U);

@@ -2,9 +2,16 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <initializer_list>
+#include <iterator>
 #include <string>
 
 #include "comm/communicator.h"
+#include "comm/placement.h"
 #include "sched/collective/registry.h"
 #include "tests/comm/support/collective_case.h"
 
@@ -43,46 +50,65 @@ TEST(CollectiveMpi, EveryCombinationIsExact) {
     EXPECT_EQ(run_matrix(*Communicator::from_mpi({.copies = copies})), "");
 }
 
-// Ranks that share a core pass large calls through the stage: all operations, on counts around its
-// tiles, in place and not.
-TEST(CollectiveMpi, RanksThatShareACoreGetTheExactResult) {
-  cpu_set_t before;
-  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  int core = 0;
-  while (!CPU_ISSET(core, &before)) ++core;
-  CPU_SET(core, &one);
-  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
-  {
-    const auto communicator = Communicator::from_mpi({});
-    const int world = communicator->world();
-    for (const sched::Collective op : operations()) {
-      for (const std::int64_t count : {4'099, 65'536}) {
-        for (const DType dtype : {DType::kF32, DType::kBf16, DType::kU8}) {
-          for (const Place place : {Place::kApart, Place::kInPlace}) {
-            EXPECT_EQ(run_case(*communicator,
-                               {.op = op,
-                                .algorithm = "auto",
-                                .dtype = dtype,
-                                .reduce = dtype == DType::kBf16 ? ReduceOp::kAvg : ReduceOp::kSum,
-                                .count = op == sched::Collective::kAllReduce ? 2 * count : count,
-                                .root = world - 1,
-                                .place = place,
-                                .shift = static_cast<int>(count % 2)}),
-                      "");
-          }
-        }
+cpu_set_t first_cores(const cpu_set_t& of, int count) {
+  cpu_set_t some;
+  CPU_ZERO(&some);
+  for (std::size_t core = 0; core < CPU_SETSIZE && CPU_COUNT(&some) < count; ++core) {
+    if (CPU_ISSET(core, &of)) CPU_SET(core, &some);
+  }
+  return some;
+}
+
+// Ranks that share cores pass large calls through the stage: all operations, on counts around its
+// tiles, in place and not, with the types in turn.
+void check_staged(Communicator& communicator, std::initializer_list<std::int64_t> counts) {
+  const int world = communicator.world();
+  constexpr DType kTypes[] = {DType::kF32, DType::kBf16, DType::kU8};
+  std::size_t turn = 0;
+  for (const sched::Collective op : operations()) {
+    for (const std::int64_t count : counts) {
+      for (const Place place : {Place::kApart, Place::kInPlace}) {
+        const DType dtype = kTypes[turn++ % std::size(kTypes)];
+        EXPECT_EQ(run_case(communicator,
+                           {.op = op,
+                            .algorithm = "auto",
+                            .dtype = dtype,
+                            .reduce = dtype == DType::kBf16 ? ReduceOp::kAvg : ReduceOp::kSum,
+                            .count = op == sched::Collective::kAllReduce ? 2 * count : count,
+                            .root = world - 1,
+                            .place = place,
+                            .shift = static_cast<int>(count % 2)}),
+                  "");
       }
     }
-    // One after the other, from root to root: a tile is written anew only when all have read it.
-    for (std::uint64_t i = 0; i < 20; ++i) {
-      CollectiveCase test = draw_case(test_seed() + 77, i, world);
-      test.algorithm = "auto";
-      test.form = Form::kBlocking;
-      test.count += 20'000;
-      EXPECT_EQ(run_case(*communicator, test), "");
+  }
+  // One after the other, from root to root: a tile is written anew only when all have read it.
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    CollectiveCase test = draw_case(test_seed() + 77, i, world);
+    test.algorithm = "auto";
+    test.form = Form::kBlocking;
+    test.count += 20'000;
+    EXPECT_EQ(run_case(communicator, test), "");
+  }
+}
+
+// On one core all that is put is read there; on two, ranks that stay on theirs read some of it
+// there; where they move nobody knows.
+TEST(CollectiveMpi, RanksThatShareCoresGetTheExactResult) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  for (int cores = 1; cores <= std::min(2, CPU_COUNT(&before)); ++cores) {
+    const cpu_set_t some = first_cores(before, cores);
+    ASSERT_EQ(sched_setaffinity(0, sizeof some, &some), 0);
+    for (const char* const spread : {"1", "0"}) {
+      if (cores == 1 && *spread == '0') continue;  // there is nothing to spread over
+      setenv(kSpreadVariable, spread, 1);
+      const auto communicator = Communicator::from_mpi({});
+      if (communicator->world() <= cores) continue;  // nothing is staged
+      if (cores == 1) check_staged(*communicator, {4'099, 65'536});
+      if (cores == 2) check_staged(*communicator, {65'539});
     }
+    unsetenv(kSpreadVariable);
   }
   ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
