@@ -15,6 +15,7 @@
 #include "sched/base/check.h"
 #include "sched/base/error.h"
 #include "sched/collective/registry.h"
+#include "sched/places.h"
 #include "sched/verify.h"
 
 namespace sinew::comm {
@@ -333,7 +334,7 @@ Plan Engine::prove_and_compile(const sched::Schedule& schedule) const {
     throw UsageError(fmt::format("schedule '{}' is wrong: {}\n{}", schedule.name, verdict.failure,
                                  verdict.drawing));
   }
-  return compile_whole(schedule, rank_, options_.fuse);
+  return compile_whole(sched::with_direct_dependences(schedule), rank_, options_.fuse);
 }
 
 void Engine::wait(Operation& operation) {

@@ -4,18 +4,11 @@
 
 #include <algorithm>
 
+#include "sched/places.h"
+
 namespace sinew::sched {
 
 namespace {
-
-// Input[c] and Output[c] are one place, scratch slots lie behind them.
-std::size_t place_of(const Contract& contract, Slot slot) {
-  return (slot.space() == Space::kScratch ? static_cast<std::size_t>(contract.chunks()) : 0) +
-         slot.index();
-}
-
-bool reads_source(const Step& step) { return step.verb != Verb::kRecv; }
-bool writes_target(const Step& step) { return step.verb != Verb::kSend; }
 
 // Chunks of one number within their block have one size.
 int size_class(const Contract& contract, const Program& program, Slot slot, std::uint32_t i) {
@@ -196,7 +189,7 @@ class RaceCheck {
       const Step& step = program_.steps[at];
       for (std::uint32_t i = 0; i < step.chunks; ++i) {
         if (reads_source(step) && !read(at, step.source, i)) return race(at, step.source, i);
-        if (step.verb == Verb::kReduce && !read(at, step.target, i)) {
+        if (reads_target(step) && !read(at, step.target, i)) {
           return race(at, step.target, i);
         }
         if (writes_target(step) && !write(at, step.target, i)) return race(at, step.target, i);
