@@ -100,39 +100,18 @@ class Rows {
   std::vector<Compared> rows_;
 };
 
-// Where gradients are cut, or narrow, two buffers of the largest unit for those of a microbatch;
-// where weights are cut, two more for them, or with weights kept for backward one for each layer
-// and two for the ends. Where both ends are here the head's share of the tied
-// table is kept beside the embedding's.
-std::int64_t working_bytes(const sched::RunShape& run, const FlatLayout& flat) {
-  std::int64_t largest = 0;
-  std::int64_t largest_end = 0;
-  std::int64_t layers = 0;
+sched::UnitSizes unit_sizes(const FlatLayout& flat) {
+  sched::UnitSizes units;
   std::int64_t table = 0;
   bool has_norm = false;
   for (const Unit& unit : flat.units) {
     const Parameter& first = flat.parameters[unit.first];
-    largest = std::max(largest, unit.count);
-    if (unit.layer >= 0) {
-      layers += unit.count;
-    } else {
-      largest_end = std::max(largest_end, unit.count);
-    }
+    units.add(unit.count, unit.layer >= 0);
     if (first.layout.tied && !first.second_copy) table = unit.count;
     has_norm = has_norm || first.final_norm;
   }
-  sched::Precision sums = run.precision;  // the buffers hold sums
-  sums.gradient = run.precision.statistic();
-  const bool cuts = run.zero >= sched::Zero::kGradients && run.shards() > 1;
-  const bool narrow = run.precision.gradient < sums.gradient;
-  const sched::Zero as = cuts ? run.zero : narrow ? sched::Zero::kGradients : sched::Zero::kNone;
-  const std::int64_t share = has_norm ? table / (cuts ? run.shards() : 1) : 0;
-  const std::int64_t kept_share = share * run.precision.gradient;
-  if (cuts && run.keeps_gathered()) {
-    return sched::gathered_bytes(sched::Zero::kGradients, largest, 1, sums) +
-           sched::kept_bytes(layers, largest_end, sums) + kept_share;
-  }
-  return sched::gathered_bytes(as, largest, 1, sums) + kept_share;
+  if (has_norm) units.shared_table = table;
+  return units;
 }
 
 template <typename T>
@@ -147,7 +126,7 @@ void add_memory(const TrainPlan& plan, const Stage<T>& stage, const sched::PerAx
   rows.add(memory.optimizer.offloads() ? "optimizer state, in files" : "optimizer state", "bytes",
            bytes.optimizer, memory.optimizer.size_bytes());
 
-  const std::int64_t working = working_bytes(run, stage.flat());
+  const std::int64_t working = sched::working_bytes(run, unit_sizes(stage.flat()));
   if (working > 0 || memory.gathered.size_bytes() > 0)
     rows.add("working buffers of units", "bytes", working, memory.gathered.size_bytes());
   rows.add("activations", "bytes", sched::activation_bytes(run, plan.schedule, at.pp),

@@ -98,13 +98,16 @@ std::string layout_of(const sched::RunShape& run) {
                      run.sizes.dp);
 }
 
-int run_plan(const Options& options) {
+int run_plan(const Options& options, const Args& args) {
   if (options.train.reshard_after == "backward" && options.zero_max < 3) {
     throw UsageError(fmt::format(
         "--reshard-after backward with --zero-max {}: no weights are gathered; legal: --zero-max "
         "3, or --reshard-after forward",
         options.zero_max));
   }
+  if (options.cp_max == 1)
+    args.refuse_given({"--cp-mode"}, "with --cp-max 1: no layout cuts the context");
+  if (options.zero_max == 0) args.refuse_given({"--shard"}, "with --zero-max 0: nothing is cut");
   const sched::PlanRequest request = request_of(options);
   const sched::Machine machine = machine_of(options);
   JsonLines json(options.json);
@@ -156,6 +159,7 @@ int run_plan(const Options& options) {
         .add("memory_bytes", p.memory_bytes())
         .add("static_bytes", p.static_bytes.total())
         .add("activation_bytes", p.activation_bytes)
+        .add("working_bytes", p.working_bytes)
         .add("step_s", p.step_s)
         .add("bubble", p.bubble)
         .add("sent_bytes", static_cast<std::int64_t>(std::llround(p.sent_bytes)))
@@ -163,8 +167,12 @@ int run_plan(const Options& options) {
         .add("train", train_arguments(options, plan.run));
     json.write(record);
   }
-  fmt::print("\nthe first: tools/mpirun.sh -n {} build/sinew train {} --data FILE\n", options.ranks,
-             train_arguments(options, plans.front().run));
+  if (plans.front().fits) {
+    fmt::print("\nthe first: tools/mpirun.sh -n {} build/sinew train {} --data FILE\n",
+               options.ranks, train_arguments(options, plans.front().run));
+  } else {
+    fmt::print("\nnone fits {}\n", format_bytes(machine.memory_bytes));
+  }
   json.keep();
   return 0;
 }
@@ -207,7 +215,7 @@ Run declare_plan(Args& args) {
   args.option("--bandwidth", o->bandwidth_gbps, "GB/s of a link", {.min = 1e-6, .max = 1e6});
   args.option("--shown", o->shown, "rows to print; --json writes all", {.min = 1, .max = 1000000});
   args.option("--json", o->json, "write JSON lines to this file");
-  return [o] { return run_plan(*o); };
+  return [o, &args] { return run_plan(*o, args); };
 }
 
 }  // namespace sinew::tools

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -115,12 +116,14 @@ void occupy_standard_streams() {
 
 int run_main(int argc, char** argv) {
   occupy_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit of its size is an error like a full disk
   const Launcher launcher = launcher_of_environment();
   try {
     const int code = run_command(launcher, std::vector<std::string>(argv + 1, argv + argc));
-    if (std::fflush(stdout) != 0) {
+    if (std::fflush(stdout) != 0)
       throw Error(fmt::format("standard output cannot be written: {}", std::strerror(errno)));
-    }
+    // Of a table that was flushed row by row.
+    if (std::ferror(stdout) != 0) throw Error("standard output was not written in full");
     return code;
   } catch (const UsageError& error) {
     exit_together(launcher.rank, fmt::format("sinew: {}", error.what()), error.exit_code());

@@ -115,43 +115,20 @@ Pipelined pipelined(const RunShape& run, const PipeSchedule& schedule,
   return {ideal * (1 + bubble), bubble};
 }
 
-// ZeRO gathers and scatters unit by unit: a layer, the tables, the head.
-std::int64_t largest_unit(const ModelShape& model, const ModelPart& part) {
-  ModelPart tables = part;
-  tables.layers = 0;
-  tables.has_head = false;
-  ModelPart head = tables;
-  head.has_head = part.has_head && !(model.tied && part.has_embedding);
-  head.has_embedding = false;
-  const std::int64_t layer =
-      part.layers > 0 ? layer_parameter_count(model, part.tp, part.tp_rank) : 0;
-  return std::max({layer, parameter_count(model, tables), parameter_count(model, head)});
-}
-
 // The rank that needs most, over pipeline ranks; tensor rank 0 has the larger part of every uneven
 // cut.
 void predict_memory(const RunShape& run, const PipeSchedule& schedule, Prediction& prediction) {
   for (int rank = 0; rank < run.sizes.pp; ++rank) {
     const ModelPart part = part_of(run, schedule, rank, 0);
     Prediction of_rank;
-    of_rank.static_bytes =
-        static_bytes(parameter_count(run.model, part), run.zero, run.precision, run.shards(), 0);
+    const UnitSizes units = unit_sizes(run, part);
+    of_rank.static_bytes = static_bytes(units.total, run.zero, run.precision, run.shards(), 0);
     of_rank.activation_bytes = activation_bytes(run, schedule, rank);
-    const std::int64_t largest = largest_unit(run.model, part);
-    if (run.keeps_gathered()) {
-      const std::int64_t layer = layer_parameter_count(run.model, run.sizes.tp, 0);
-      const bool has_end = part.has_embedding || part.has_head;
-      const std::int64_t table =
-          partition(run.model.vocabulary, run.sizes.tp, 0).count * run.model.channels;
-      of_rank.gathered_bytes = gathered_bytes(Zero::kGradients, largest, 1, run.precision) +
-                               kept_bytes(part.layers * layer, has_end ? table : 0, run.precision);
-    } else {
-      of_rank.gathered_bytes = gathered_bytes(run.zero, largest, 1, run.precision);
-    }
+    of_rank.working_bytes = working_bytes(run, units);
     if (rank > 0 && of_rank.memory_bytes() <= prediction.memory_bytes()) continue;
     prediction.static_bytes = of_rank.static_bytes;
     prediction.activation_bytes = of_rank.activation_bytes;
-    prediction.gathered_bytes = of_rank.gathered_bytes;
+    prediction.working_bytes = of_rank.working_bytes;
   }
 }
 

@@ -44,9 +44,9 @@ struct Machine {
 struct Prediction {
   StaticBytes static_bytes;
   std::int64_t activation_bytes = 0;  // saved for backward at the peak
-  std::int64_t gathered_bytes = 0;    // ZeRO 2's and 3's working set
+  std::int64_t working_bytes = 0;     // run_shape.h
   [[nodiscard]] std::int64_t memory_bytes() const {
-    return static_bytes.total() + activation_bytes + gathered_bytes;
+    return static_bytes.total() + activation_bytes + working_bytes;
   }
 
   double step_s = 0;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sched/base/error.h"
+#include "sched/base/partition.h"
 #include "sched/plan/held.h"
 
 namespace sinew::sched {
@@ -202,6 +203,51 @@ std::int64_t activation_bytes(const RunShape& run, const PipeSchedule& schedule,
   for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
     bytes += held.of(kind) * layer_bytes(kind);
   return bytes;
+}
+
+void UnitSizes::add(std::int64_t unit, bool is_layer) {
+  total += unit;
+  largest = std::max(largest, unit);
+  if (is_layer) {
+    layers += unit;
+  } else {
+    largest_end = std::max(largest_end, unit);
+  }
+}
+
+UnitSizes unit_sizes(const RunShape& run, const ModelPart& part) {
+  const ModelShape& model = run.model;
+  const std::int64_t multiple = run.zero == Zero::kNone ? 1 : run.shards();
+  const auto whole = [&](std::int64_t count) {
+    return (count + multiple - 1) / multiple * multiple;
+  };
+  const bool gpt2 = model.family == Family::kGpt2;
+  const std::int64_t table =
+      whole(partition(model.vocabulary, part.tp, part.tp_rank).count * model.channels);
+  UnitSizes units;
+  const std::int64_t layer = whole(layer_parameter_count(model, part.tp, part.tp_rank));
+  for (std::int64_t i = 0; i < part.layers; ++i) units.add(layer, true);
+  if (part.has_embedding) units.add(table, false);
+  if (part.has_embedding && gpt2) units.add(whole(model.positions * model.channels), false);
+  if (part.has_head) units.add(whole((gpt2 ? 2 : 1) * model.channels), false);
+  if (part.has_head && !(model.tied && part.has_embedding)) units.add(table, false);
+  if (part.has_head && part.has_embedding && model.tied) units.shared_table = table;
+  return units;
+}
+
+std::int64_t working_bytes(const RunShape& run, const UnitSizes& units) {
+  Precision sums = run.precision;  // the buffers hold sums
+  sums.gradient = run.precision.statistic();
+  const bool cuts = run.zero >= Zero::kGradients && run.shards() > 1;
+  const bool narrow = run.precision.gradient < sums.gradient;
+  const std::int64_t share =
+      units.shared_table / (cuts ? run.shards() : 1) * run.precision.gradient;
+  if (cuts && run.keeps_gathered()) {
+    return gathered_bytes(Zero::kGradients, units.largest, 1, sums) +
+           kept_bytes(units.layers, units.largest_end, sums) + share;
+  }
+  const Zero as = cuts ? run.zero : narrow ? Zero::kGradients : Zero::kNone;
+  return gathered_bytes(as, units.largest, 1, sums) + share;
 }
 
 PipeParams pipe_params(const RunShape& run) { return {run.sizes.pp, run.chunks, run.microbatches}; }

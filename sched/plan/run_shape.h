@@ -72,6 +72,25 @@ void validate(const RunShape& run);
 [[nodiscard]] std::int64_t activation_bytes(const RunShape& run, const PipeSchedule& schedule,
                                             int pp_rank);
 
+// The units in which ZeRO moves a rank's weights: each layer, each table, the final norm. In
+// elements, each unit rounded up to a multiple of the ranks that share it.
+struct UnitSizes {
+  std::int64_t total = 0;
+  std::int64_t largest = 0;
+  std::int64_t largest_end = 0;  // of those that are no layer
+  std::int64_t layers = 0;       // all layers together
+  // The tied table where both its uses are on this rank: the head's share of its gradient is kept
+  // beside the embedding's until the step, so that every pipeline adds them in the same order.
+  std::int64_t shared_table = 0;
+  void add(std::int64_t unit, bool is_layer);
+};
+[[nodiscard]] UnitSizes unit_sizes(const RunShape& run, const ModelPart& part);
+// Buffers beside parameters, gradients and optimizer state: where gradients are cut, or narrower
+// than their sums, two of the largest unit for those of a microbatch; where weights are cut, two
+// more for them, or with weights kept for backward one for each layer and two for the ends; and the
+// share of a tied table's gradient.
+[[nodiscard]] std::int64_t working_bytes(const RunShape& run, const UnitSizes& units);
+
 [[nodiscard]] PipeParams pipe_params(const RunShape& run);
 // The part of the model on pipeline rank `pp_rank`, tensor rank `tp_rank`.
 [[nodiscard]] ModelPart part_of(const RunShape& run, const PipeSchedule& schedule, int pp_rank,

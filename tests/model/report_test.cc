@@ -9,6 +9,7 @@
 
 #include "model/layouts.h"
 #include "model/metrics_file.h"
+#include "sched/plan/planner.h"
 #include "tests/model/support.h"
 
 namespace sinew::model {
@@ -81,11 +82,17 @@ TEST(Report, PredictionsEqualCountsOnEveryRankOfEveryLayout) {
           static_cast<void>(trainer->step_on(batch.tokens.data(), batch.targets.data()));
         const Summary summary = trainer->summary();
         double calls = 0;
+        std::int64_t held_bytes = 0;
         for (const Compared& row : summary.compared) {
           const std::string where = name_of(options) + " " + options.dtype + " gradients " +
                                     options.gradients + ", rank " + std::to_string(ranks.rank()) +
                                     ": " + row.name;
           if (row.unit == "calls") calls = row.predicted;
+          for (const char* memory :
+               {"parameters", "gradients", "optimizer state", "working buffers", "activations"}) {
+            if (row.unit == "bytes" && row.name.starts_with(memory))
+              held_bytes += static_cast<std::int64_t>(row.measured);
+          }
           if (row.name.find(" time a step ") != std::string::npos) {
             EXPECT_GT(row.predicted, 0) << where;
             EXPECT_GE(row.measured, 0) << where;  // of tiny calls one in many is timed, for all
@@ -100,6 +107,10 @@ TEST(Report, PredictionsEqualCountsOnEveryRankOfEveryLayout) {
             EXPECT_EQ(row.measured, row.predicted) << where;
           }
         }
+        // What the planner says of a layout is what the rank that needs most holds of it.
+        ranks.all_reduce(&held_bytes, &held_bytes, 1, DType::kI64, ReduceOp::kMax);
+        EXPECT_EQ(held_bytes, sched::predict(plan.run, {}).memory_bytes())
+            << name_of(options) << " " << options.dtype << " gradients " << options.gradients;
       });
     }
   }

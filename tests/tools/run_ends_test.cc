@@ -15,6 +15,33 @@ std::string text_of(int lines) {
   return text;
 }
 
+// Tables that are flushed row by row, too.
+TEST(RunEnds, FullStandardOutputIsOneLineInEveryCommand) {
+  const std::string launch = std::string(SINEW_SOURCE_DIR) + "/tools/launch.sh -n 2 ";
+  for (const std::string& command :
+       {kSinew + " explain --list", kSinew + " verify --world 2 --op barrier",
+        kSinew + " simulate --world 2 --bytes 8",
+        launch + kSinew + " coll --bytes 8 --budget-ms 0.1",
+        launch + kSinew + " p2p --bytes 8 --budget-ms 0.1"}) {
+    const Outcome outcome = run_process({"bash", "-c", command + " > /dev/full"}, 30000);
+    EXPECT_EQ(outcome.exit_code, 1) << command;
+    EXPECT_EQ(count_lines(outcome.err), 1) << command << outcome.err;
+    EXPECT_NE(outcome.err.find("standard output"), std::string::npos) << command << outcome.err;
+  }
+}
+
+// A limit on the size of files is an error like a full disk, not a signal.
+TEST(RunEnds, BeyondTheLimitOfFileSizesIsOneLineAndLeavesNothing) {
+  const TestFolder folder;
+  const Outcome outcome = run_process(
+      {"bash", "-c",
+       "ulimit -f 1; exec " + kSinew + " verify --world 4 --json " + folder.path("rows")},
+      30000);
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_NE(outcome.err.find("File too large"), std::string::npos) << outcome.err;
+  EXPECT_EQ(folder.read("rows"), "");
+}
+
 TEST(RunEnds, ClosedStandardOutputIsAnErrorAndNotTheNextFile) {
   const TestFolder folder;
   const Outcome outcome = run_process(
@@ -23,13 +50,6 @@ TEST(RunEnds, ClosedStandardOutputIsAnErrorAndNotTheNextFile) {
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
   EXPECT_EQ(folder.read("list").find("operation "), std::string::npos) << folder.read("list");
-}
-
-TEST(RunEnds, FullStandardOutputIsOneLine) {
-  const Outcome outcome =
-      run_process({"bash", "-c", "exec " + kSinew + " explain --list > /dev/full"}, 10000);
-  EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
 }
 
 TEST(RunEnds, FullRecordFileIsOneLine) {
