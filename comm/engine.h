@@ -260,6 +260,7 @@ class Engine {
                   std::int64_t sent_bytes);
   [[nodiscard]] Transfer make_transfer(std::int64_t count, DType dtype, int peer, int tag) const;
   [[nodiscard]] Transfer& start_transfer(const Transfer& transfer);
+  [[nodiscard]] Progress progress_of(Transfer& started);
 
   // Moves everything in flight. kFailed after a fault, which raise() then puts into words.
   [[nodiscard]] Progress progress();
@@ -316,7 +317,7 @@ class Engine {
   std::vector<std::unique_ptr<Operation>> operations_;  // [kChannels]
   int running_ = 0;
   std::uint32_t polls_ = 0;
-  std::int64_t heard_ns_ = 0;
+  std::uint64_t heard_ticks_ = 0;
   std::uint64_t calls_ = 0;
   std::uint32_t history_ = 0;
   std::uint64_t started_ = 0;

@@ -52,6 +52,12 @@ Progress Messages::progress() {
   return moved ? Progress::kMoved : Progress::kIdle;
 }
 
+Progress Messages::progress(Transfer& transfer) {
+  const bool moved = !transfer.complete && advance(transfer);
+  if (fault_.kind != Fault::Kind::kNone) return Progress::kFailed;
+  return moved ? Progress::kMoved : Progress::kIdle;
+}
+
 bool Messages::advance(Transfer& transfer) {
   if (transfer.peer == rank_) return false;
   // A send that has left but not been released no longer holds its queue.

@@ -48,6 +48,8 @@ class Messages {
 
   // kMoved when any transfer moved, kFailed with `fault` and the transfer at fault.
   [[nodiscard]] Progress progress();
+  // The same of one transfer.
+  [[nodiscard]] Progress progress(Transfer& transfer);
   [[nodiscard]] bool idle() const { return active_.empty(); }
   [[nodiscard]] const Fault& fault() const { return fault_; }
   [[nodiscard]] const Transfer* failed() const { return failed_; }

@@ -142,8 +142,7 @@ Progress Engine::progress_over_network() {
   // Each look at a network costs a system call: what can be done without one is done first.
   const Progress progress = advance_all();
   if (progress != Progress::kIdle) return progress;
-  network.transport().progress();
-  return advance_all();
+  return network.transport().progress() ? advance_all() : Progress::kIdle;
 }
 
 std::shared_ptr<NetworkFamily> Engine::family() const {

@@ -64,8 +64,16 @@ Transfer& Engine::start_transfer(const Transfer& transfer) {
     counter.payload_bytes += transfer.size;
     if (sends) counter.sent_bytes += transfer.size;
   }
-  if (progress() == Progress::kFailed) raise_fault();
+  if (progress_of(started) == Progress::kFailed) raise_fault();
   return started;
+}
+
+// Over a network only the transfer itself is tried: a look at what came costs a system call, and
+// one at all that is under way grows with their number. Whoever waits does both.
+Progress Engine::progress_of(Transfer& started) {
+  if (block_->network == nullptr) return progress();
+  const std::lock_guard lock(block_->network->transport().mutex());
+  return messages_->progress(started);
 }
 
 Transfer& Engine::start_send(const void* data, std::int64_t count, DType dtype, int peer, int tag) {

@@ -219,6 +219,7 @@ void NetTransport::release(int peer, int lane) {
 
 void NetTransport::arrived(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) {
   Incoming::Arrival& arrival = incoming_[index(peer, lane)].arrivals[place];
+  ++events_;
   if (lane != kNoticeLane) counters_.received_bytes += size;
   if (arrival.state == Incoming::State::kLanding) {
     --borrowed_;
@@ -231,6 +232,7 @@ void NetTransport::arrived(int peer, int lane, int place, std::uint64_t flag, st
 }
 
 void NetTransport::offered(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) {
+  ++events_;
   Incoming& in = incoming_[index(peer, lane)];
   Incoming::Arrival& arrival = in.arrivals[place];
   CHECK(arrival.state == Incoming::State::kNone);
@@ -242,12 +244,14 @@ void NetTransport::offered(int peer, int lane, int place, std::uint64_t flag, st
 }
 
 void NetTransport::credited(int peer, int lane, int count) {
+  ++events_;
   Outgoing& out = outgoing_[index(peer, lane)];
   out.credited += static_cast<std::uint64_t>(count);
   CHECK_LE(out.credited, out.sent);
 }
 
 void NetTransport::sent(int peer, int lane, int place) {
+  ++events_;
   Outgoing& out = outgoing_[index(peer, lane)];
   out.busy[place] = false;
   if (std::exchange(out.exposed[place], false)) --borrowed_;

@@ -61,7 +61,12 @@ class NetTransport final : public Transport, private WireSink {
 
   [[nodiscard]] std::string describe() const { return wire_->describe(); }
   [[nodiscard]] std::mutex& mutex() { return mutex_; }
-  void progress() { wire_->progress(); }
+  // Whether anything happened that lanes see.
+  bool progress() {
+    const std::uint64_t before = events_;
+    wire_->progress();
+    return events_ != before;
+  }
 
   // Notices: `kind` and bytes to every peer that can take one. An urgent one may take a lane's last
   // place.
@@ -141,7 +146,8 @@ class NetTransport final : public Transport, private WireSink {
   std::vector<Incoming> incoming_;
   std::vector<Peer> peers_;
   NetworkCounters counters_;
-  int borrowed_ = 0;  // blocks under way from or to memory of callers, or landing in slots
+  std::uint64_t events_ = 0;  // told by the wire
+  int borrowed_ = 0;          // blocks under way from or to memory of callers, or landing in slots
   Broken broken_;
   std::unique_ptr<Wire> wire_;  // last: goes first, and may speak to the rest until then
 };
