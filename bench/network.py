@@ -4,7 +4,7 @@
     bench/network.py [PART...]     all parts, or some of: hierarchy_2 hierarchy_4 all_reduce p2p_tcp p2p_shm verbs
 
 hierarchy_R   two hosts of R ranks, the cable shaped to a tenth of what one core copies in memory: all-reduce by ring
-              and by hierarchical, and what the simulator says for the links as measured
+              and by hierarchical, and what the simulator says for the cable's rate and the processors' work as measured
               (by bytes alone hierarchical can be 1.5 times as fast at 2 ranks per host, 1.75 times at 4)
 all_reduce    two hosts of one rank, no shaping: auto beside Open MPI over the same UCX, in the same run
 p2p_tcp, _shm messages over UCX beside ucx_perftest of the same kind, one after the other
@@ -17,7 +17,6 @@ than half a minute, verbs one or two.
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -65,11 +64,36 @@ def record(part, head, rows):
         print(f"{part}: {row}")
 
 
-def measured_links(text):
-    """From coll's second line: seconds, bytes per second, reduced bytes per second."""
-    units = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-    found = re.search(r"latency ([\d.]+) (\w+), bandwidth up to ([\d.]+) GB/s, reduction ([\d.]+) GB/s", text)
-    return (float(found[1]) * units[found[2]], float(found[3]) * 1e9, float(found[4]) * 1e9)
+def call_seconds(name, op):
+    return next(row["t_median_us"] for row in lines_of(name) if row["op"] == op) * 1e-6
+
+
+def processor_work(world, cores):
+    """What a byte and a message cost a processor, each found by itself: sched/README.md derives these. Over the cable,
+    which is not shaped, between two ranks with a processor each; in shared memory by all ranks on one host."""
+    out = RUNS / "work.jsonl"
+    ring = ["--algo", "ring", "--bytes", str(LARGE), "--budget-ms", "500", "--json", str(out)]
+    if on_two_hosts(1, "none", SINEW, "coll", "--op", "all_gather", *ring) is None:
+        return None
+    # All-gather of m bytes on two ranks exchanges halves.
+    network_s = call_seconds(out.name, "all_gather") / LARGE
+    on_two_hosts(1, "none", SINEW, "p2p", "--bytes", "8", "--budget-ms", "50", "--json", str(out))
+    network_message_s = lines_of(out.name)[0]["latency_us"] * 1e-6 / 2
+    say([str(ROOT / "tools" / "mpirun.sh"), "-n", str(world), SINEW, "coll", "--op", "all_gather,reduce_scatter",
+         *ring])
+    moved = (world - 1) * LARGE
+    memory_s = cores * call_seconds(out.name, "all_gather") / (2 * moved)
+    reduce_s = max(0, cores * call_seconds(out.name, "reduce_scatter") / moved - 2 * memory_s)
+    say([str(ROOT / "tools" / "mpirun.sh"), "-n", "2", SINEW, "p2p", "--bytes", "8", "--budget-ms", "50", "--json",
+         str(out)])
+    return {"network_s_per_byte": network_s, "network_message_s": network_message_s, "memory_s_per_byte": memory_s,
+            "memory_message_s": lines_of(out.name)[0]["latency_us"] * 1e-6 / 2, "reduce_s_per_byte": reduce_s}
+
+
+# Of a packet of 9000 bytes what is not header: IP and TCP, with time stamps, 52; Ethernet 14 more.
+PAYLOAD = (9000 - 52) / (9000 + 14)
+# What is copied on its way, or offered, goes in blocks of at most this.
+BLOCK_BYTES = 1 << 20
 
 
 def hierarchy(ranks):
@@ -80,30 +104,27 @@ def hierarchy(ranks):
     link_Bps = memory_Bps / 10
     rate = f"{int(link_Bps * 8 / 1e6)}mbit"
     world = 2 * ranks
+    cores = min(here["usable_cores"], world)
     out = RUNS / f"{part}.jsonl"
-    text = on_two_hosts(ranks, rate, SINEW, "coll", "--op", "all_reduce", "--algo", "ring,hierarchical", "--bytes",
-                        str(LARGE), "--budget-ms", "1500", "--check", "--json", str(out))
-    if text is None:
+    if on_two_hosts(ranks, rate, SINEW, "coll", "--op", "all_reduce", "--algo", "ring,hierarchical", "--bytes",
+                    str(LARGE), "--budget-ms", "1500", "--check", "--json", str(out)) is None:
         return
-    # As many ranks on the same cores, without the cable between.
-    inside = measured_links(say([str(ROOT / "tools" / "mpirun.sh"), "-n", str(world), SINEW, "coll", "--bytes", "8",
-                                 "--budget-ms", "1"]))
-    # What the cable carries while every rank uses the cores, from the same run: all ranks send round a ring, of which
-    # the cable is the slowest part.
-    across = measured_links(text)
+    work = processor_work(world, cores)
     first, second = f"0-{ranks - 1}", f"{ranks}-{world - 1}"
     topology = RUNS / f"{part}.topology"
     topology.write_text(f"""topology two-hosts
 ranks {world}
-reduce {1e9 / across[2]}ns/B
-link * <-> * latency {across[0] * 1e6}us bandwidth {across[1] / 1e9}GB/s
-link {first} <-> {first} latency {inside[0] * 1e6}us bandwidth {inside[1] / 1e9}GB/s
-link {second} <-> {second} latency {inside[0] * 1e6}us bandwidth {inside[1] / 1e9}GB/s
+reduce {work["reduce_s_per_byte"] * 1e9}ns/B
+link {first} <-> {second} latency 0s bandwidth {link_Bps * PAYLOAD / 1e9}GB/s
 share forth {first} -> {second}
 share back {second} -> {first}
+work * <-> * message {work["memory_message_s"] * 1e9}ns cost {work["memory_s_per_byte"] * 1e9}ns/B
+work {first} <-> {second} message {work["network_message_s"] * 1e9}ns cost {work["network_s_per_byte"] * 1e9}ns/B
+cores machine * {cores}
 """)
     say([SINEW, "simulate", "--op", "all_reduce", "--algo", "ring,hierarchical", "--group", str(ranks), "--bytes",
-         str(LARGE), "--segments", "64", "--topology", str(topology), "--json", str(RUNS / "simulated.jsonl")])
+         str(LARGE), "--segments", str(max(1, LARGE // world // BLOCK_BYTES)), "--topology", str(topology), "--json",
+         str(RUNS / "simulated.jsonl")])
     simulated = {row["algo"]: row["simulated_us"] for row in lines_of("simulated.jsonl")}
     rows = []
     for row in lines_of(out.name):
@@ -113,7 +134,8 @@ share back {second} -> {first}
     for row in rows:
         print(f"{part}: {row['algo']} {row['t_median_us'] / 1e3:.1f} ms, simulated {row['simulated_us'] / 1e3:.1f} ms, "
               f"ratio {row['measured_over_simulated']:.2f}")
-    record(part, {"machine": here, "link": rate, "memory_Bps": memory_Bps, "inside": inside, "across": across,
+    record(part, {"machine": here, "link": rate, "memory_Bps": memory_Bps, "work": work, "cores": cores,
+                  "topology": topology.read_text(),
                   "ring_over_hierarchical": times["ring"] / times["hierarchical"],
                   "simulated_ring_over_hierarchical": simulated["ring"] / simulated["hierarchical"]}, rows)
     print(f"{part}: ring / hierarchical {times['ring'] / times['hierarchical']:.2f}, simulated "

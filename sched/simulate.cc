@@ -10,6 +10,7 @@
 
 #include "sched/base/error.h"
 #include "sched/base/partition.h"
+#include "sched/simulate_cores.h"
 #include "sched/simulate_tasks.h"
 
 namespace sinew::sched {
@@ -42,10 +43,19 @@ struct Instance {
   friend auto operator<=>(const Instance&, const Instance&) = default;
 };
 
+// What of an instance is over.
+enum class Stage : std::uint8_t {
+  kWhole,     // a transfer, or a reduction or copy on a rank's own compute lane
+  kSending,   // the sender's work for a message
+  kTaking,    // the receiver's
+  kComputing  // a reduction or copy on a processor
+};
+
 struct Event {
   double time;
   std::uint64_t number;  // order of creation breaks ties
   Instance instance;
+  Stage stage = Stage::kWhole;
   friend bool operator<(const Event& a, const Event& b) {
     return std::tie(a.time, a.number) > std::tie(b.time, b.number);
   }
@@ -71,6 +81,7 @@ struct Shared {
 // What a lane's transfers hold and cost.
 struct Route {
   Link link;
+  Link work;  // at each end
   std::uint32_t port = 0;
   std::vector<std::uint32_t> held;  // into shared_
 };
@@ -85,7 +96,9 @@ class Simulator {
         segments_(static_cast<std::uint32_t>(
             std::max(options.segments > 0 ? options.segments : schedule.segments, 1))),
         tasks_(tasks),
-        sizes_(chunk_bytes(schedule.contract, options.bytes)) {
+        sizes_(chunk_bytes(schedule.contract, options.bytes)),
+        counts_cores_(!topology.cores.empty() || !topology.works.empty()),
+        cores_(topology) {
     number_instances();
     set_up_routes();
     for (std::uint32_t rank = 0; rank < tasks_.programs.size(); ++rank) {
@@ -103,10 +116,11 @@ class Simulator {
       if (events_.empty()) break;
       now_ = events_.top().time;
       while (!events_.empty() && events_.top().time == now_) {
-        const Instance instance = events_.top().instance;
+        const Event event = events_.top();
         events_.pop();
-        finish(instance);
+        finish_stage(event);
         begin_ready();
+        begin_on_cores();
       }
     }
     if (done_ != waits_.size()) {
@@ -177,6 +191,7 @@ class Simulator {
       const auto source = static_cast<std::size_t>(lane.source);
       const auto target = static_cast<std::size_t>(lane.target);
       Route route{topology_.link(lane.source, lane.target),
+                  topology_.work(lane.source, lane.target),
                   static_cast<std::uint32_t>(per_lane ? i : source),
                   {static_cast<std::uint32_t>(i)}};
       for (const int share : topology_.shares_of(lane.source, lane.target)) {
@@ -220,14 +235,67 @@ class Simulator {
   void prepare(const Instance& at) {
     const Task& task = task_of(at);
     if (task.verb == Verb::kSend) {
-      const std::uint32_t port = route_of(task).port;
-      ports_[port].queue.push(at);
-      touched_.push_back(port);
+      const double work_s = seconds_over(route_of(task).work, at);
+      if (work_s > 0) return put_on_cores(at, Stage::kSending, work_s);
+      offer(at);
     } else if (task.lane >= 0 && rendezvous()) {
       const TaskLane& lane = lane_of(task);
       release({at.segment, lane.sends[task.lane_index], static_cast<std::uint32_t>(lane.source)});
     } else {
       begin(at);
+    }
+  }
+
+  // A message to its sending port.
+  void offer(const Instance& at) {
+    const std::uint32_t port = route_of(task_of(at)).port;
+    ports_[port].queue.push(at);
+    touched_.push_back(port);
+  }
+
+  [[nodiscard]] double seconds_over(const Link& link, const Instance& at) const {
+    return link.latency_s + static_cast<double>(bytes_of(at)) * link.cost_s_per_byte;
+  }
+
+  void put_on_cores(const Instance& at, Stage stage, double seconds) {
+    const std::uint32_t rank =
+        stage == Stage::kTaking ? static_cast<std::uint32_t>(task_of(at).peer) : at.rank;
+    std::uint64_t what = 0;
+    if (free_works_.empty()) {
+      what = works_.size();
+      works_.emplace_back();
+    } else {
+      what = free_works_.back();
+      free_works_.pop_back();
+    }
+    works_[what] = {at, stage};
+    cores_.add({rank, what, seconds});
+  }
+
+  void begin_on_cores() {
+    for (const Cores::Item& item : cores_.begin()) {
+      const auto [at, stage] = works_[item.what];
+      free_works_.push_back(item.what);
+      const double end = now_ + item.seconds;
+      events_.push({end, event_number_++, at, stage});
+      note(at, item.rank, kComputeLane, now_, end);
+    }
+  }
+
+  void finish_stage(const Event& event) {
+    const Instance& at = event.instance;
+    switch (event.stage) {
+      case Stage::kWhole:
+        return finish(at);
+      case Stage::kSending:
+        cores_.done(at.rank);
+        return offer(at);
+      case Stage::kTaking:
+        cores_.done(static_cast<std::uint32_t>(task_of(at).peer));
+        return hand_over(at);
+      case Stage::kComputing:
+        cores_.done(at.rank);
+        return finish(at);
     }
   }
 
@@ -271,6 +339,9 @@ class Simulator {
   void start_compute(const Instance& at) {
     const double cost =
         task_of(at).verb == Verb::kCopy ? topology_.copy_s_per_byte : topology_.reduce_s_per_byte;
+    if (counts_cores_) {
+      return put_on_cores(at, Stage::kComputing, static_cast<double>(bytes_of(at)) * cost);
+    }
     const double start = std::max(now_, compute_free_[at.rank]);
     const double end = start + static_cast<double>(bytes_of(at)) * cost;
     compute_free_[at.rank] = end;
@@ -280,7 +351,11 @@ class Simulator {
 
   // Starts every transfer that can, from the ports that have been free longest.
   void settle() {
-    for (begin_ready(); !touched_.empty(); begin_ready()) {
+    const auto begin_all = [&] {
+      begin_ready();
+      begin_on_cores();
+    };
+    for (begin_all(); !touched_.empty(); begin_all()) {
       std::sort(touched_.begin(), touched_.end());
       touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
       std::vector<std::tuple<double, std::uint32_t, std::uint32_t>> candidates;
@@ -329,9 +404,7 @@ class Simulator {
 
   void start_transfer(const Instance& at) {
     const Task& task = task_of(at);
-    const Link& link = route_of(task).link;
-    const double end =
-        now_ + link.latency_s + static_cast<double>(bytes_of(at)) * link.cost_s_per_byte;
+    const double end = now_ + seconds_over(route_of(task).link, at);
     events_.push({end, event_number_++, at});
     if (options_.timeline) {
       result_.transfers.push_back({static_cast<int>(at.rank), task.peer, task.first_step,
@@ -365,6 +438,14 @@ class Simulator {
     --ports_[route.port].active;
     ports_[route.port].free_since = now_;
     touched_.push_back(route.port);
+    const double work_s = seconds_over(route.work, at);
+    if (work_s > 0) return put_on_cores(at, Stage::kTaking, work_s);
+    hand_over(at);
+  }
+
+  // A message that is there to its receive.
+  void hand_over(const Instance& at) {
+    const Task& task = task_of(at);
     const TaskLane& lane = lane_of(task);
     const Instance receive = {at.segment, lane.receives[task.lane_index],
                               static_cast<std::uint32_t>(lane.target)};
@@ -401,14 +482,16 @@ class Simulator {
   }
 
   // A span labelled by the first chunk and what happens to it: "3>1" sent to 1, "3<0" received from
-  // 0, "3+" reduced, "3=" copied.
+  // 0, "3+" reduced, "3=" copied, "3>" and "3<" a processor's work for a message out and in.
   void note(const Instance& at, std::size_t rank, int lane, double start, double end) {
     if (!options_.timeline || end <= start) return;
     const Task& task = task_of(at);
     const Program& program = schedule_.programs[at.rank];
     std::string label =
         fmt::format("{}", chunk_of(program, program.steps[task.first_step].target, 0));
-    if (lane == kComputeLane) {
+    if (lane == kComputeLane && task.verb == Verb::kSend) {
+      label += rank == at.rank ? ">" : "<";
+    } else if (lane == kComputeLane) {
       label += task.verb == Verb::kCopy ? "=" : "+";
     } else {
       label += lane == kSendLane ? fmt::format(">{}", task.peer) : fmt::format("<{}", at.rank);
@@ -422,11 +505,19 @@ class Simulator {
   const SimulateOptions& options_;
   std::uint32_t segments_;
   const TaskPrograms& tasks_;
-  std::vector<std::int64_t> sizes_;   // [chunk] bytes
-  std::vector<std::uint64_t> first_;  // [rank] number of its first task
-  std::vector<std::uint32_t> waits_;  // [task * segments + segment]
-  std::vector<Instance> ready_;       // waits are over, not prepared yet
-  std::vector<Route> routes_;         // [lane]
+  std::vector<std::int64_t> sizes_;  // [chunk] bytes
+  struct Work {
+    Instance at;
+    Stage stage;
+  };
+  bool counts_cores_;
+  Cores cores_;
+  std::vector<Work> works_;                // on processors or waiting for them
+  std::vector<std::uint64_t> free_works_;  // of them, over
+  std::vector<std::uint64_t> first_;       // [rank] number of its first task
+  std::vector<std::uint32_t> waits_;       // [task * segments + segment]
+  std::vector<Instance> ready_;            // waits are over, not prepared yet
+  std::vector<Route> routes_;              // [lane]
   std::vector<Port> ports_;
   std::vector<Shared> shared_;
   std::vector<std::uint32_t> touched_;       // ports that may start something

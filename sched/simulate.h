@@ -15,6 +15,11 @@
 //             algorithm; an order that cannot be kept is an Error. For one segment and finitely
 //             many ports.
 //   joined    the parts of a joined message are one transfer and one receive.
+//   work      where the topology has work for a pair: before a send holds its port the sender's
+//             processor is busy for it, and after the message the receiver's, before the receive.
+//   cores     work, reductions and copies of a rank follow each other; ranks that share processors
+//             (`cores`) wait for one, whoever has waited longest first. Where the topology says
+//             nothing of either, nothing changes: each rank reduces and copies on its own.
 //   receive   done when the message is there and its dependences are; a reduction then takes bytes
 //   *
 //             reduce on the rank's one compute lane, where local copies and reductions run as well.

@@ -20,6 +20,12 @@ RankSet outside(int first, int last, int world) {
   return set;
 }
 
+template <typename Rule>
+bool names(const Rule& rule, int from, int to) {
+  const bool there = rule.from.contains(from) && rule.to.contains(to);
+  return there || (rule.both_ways && rule.from.contains(to) && rule.to.contains(from));
+}
+
 }  // namespace
 
 bool RankSet::contains(int rank) const {
@@ -29,11 +35,23 @@ bool RankSet::contains(int rank) const {
 
 Link Topology::link(int from, int to) const {
   for (auto rule = links.rbegin(); rule != links.rend(); ++rule) {
-    const bool there = rule->from.contains(from) && rule->to.contains(to);
-    const bool back = rule->both_ways && rule->from.contains(to) && rule->to.contains(from);
-    if (there || back) return rule->link;
+    if (names(*rule, from, to)) return rule->link;
   }
   return {};
+}
+
+Link Topology::work(int from, int to) const {
+  for (auto rule = works.rbegin(); rule != works.rend(); ++rule) {
+    if (names(*rule, from, to)) return rule->each_end;
+  }
+  return {};
+}
+
+int Topology::cores_of(int rank) const {
+  for (std::size_t i = cores.size(); i > 0; --i) {
+    if (cores[i - 1].ranks.contains(rank)) return static_cast<int>(i - 1);
+  }
+  return -1;
 }
 
 std::vector<int> Topology::shares_of(int from, int to) const {

@@ -16,6 +16,8 @@
 //   link 4-7 <-> 4-7 latency 300ns cost 0.05ns/B
 //   share wire 0-3 -> 4-7                         # these messages pass one at a time
 //   share wire-back 4-7 -> 0-3
+//   work 0-3 <-> 4-7 message 2us cost 0.12ns/B    # processor time at either end of a message
+//   cores both-hosts * 2                          # these ranks have two processors between them
 //
 // Ranks are '*', or numbers and ranges joined by commas. A -> B is from A to B, A <-> B both ways.
 #pragma once
@@ -57,6 +59,25 @@ struct ShareRule {
   friend bool operator==(const ShareRule&, const ShareRule&) = default;
 };
 
+// Each end of a message from a rank of `from` to one of `to` keeps a processor of its rank busy for
+// latency_s + bytes * cost_s_per_byte, beside what the link takes.
+struct WorkRule {
+  RankSet from;
+  RankSet to;
+  bool both_ways = false;
+  Link each_end;
+  friend bool operator==(const WorkRule&, const WorkRule&) = default;
+};
+
+// Ranks that have `count` processors between them, for work, reductions and copies. A rank is one
+// thread, so it never uses more than one; one that no rule names has a processor of its own.
+struct CoresRule {
+  std::string name;
+  RankSet ranks;
+  int count = 1;
+  friend bool operator==(const CoresRule&, const CoresRule&) = default;
+};
+
 struct Topology {
   std::string name = "homogeneous";
   int world = 1;
@@ -65,9 +86,15 @@ struct Topology {
   double copy_s_per_byte = 0;
   std::vector<LinkRule> links;
   std::vector<ShareRule> shares;
+  std::vector<WorkRule> works;
+  std::vector<CoresRule> cores;
 
   // The last rule that names the pair; a link of no cost when none does. O(rules).
   [[nodiscard]] Link link(int from, int to) const;
+  // At each end of a message; the last rule that names the pair, nothing when none does. O(rules).
+  [[nodiscard]] Link work(int from, int to) const;
+  // The last rule that names the rank, as an index into `cores`; -1: none does.
+  [[nodiscard]] int cores_of(int rank) const;
   // The shares that the pair holds, as indices into `shares`; rules of one name are one share.
   [[nodiscard]] std::vector<int> shares_of(int from, int to) const;
   friend bool operator==(const Topology&, const Topology&) = default;

@@ -87,8 +87,13 @@ class TopologyParser {
       parse_link();
     } else if (word == "share") {
       parse_share();
+    } else if (word == "work") {
+      parse_work();
+    } else if (word == "cores") {
+      parse_cores();
     } else {
-      fail(fmt::format("'{}'", word), "topology, ranks, ports, reduce, copy, link, share");
+      fail(fmt::format("'{}'", word),
+           "topology, ranks, ports, reduce, copy, link, share, work, cores");
     }
   }
 
@@ -100,7 +105,7 @@ class TopologyParser {
     const bool both = words_[2] == "<->";
     if ((!both && words_[2] != "->") || words_[4] != "latency") fail("a malformed link", kForm);
     LinkRule rule{ranks(words_[1]), ranks(words_[3]), both, {}};
-    rule.link.latency_s = quantity(words_[5], kTimes, kMaxLatency, "0s to 86400s, as 300ns or 2us");
+    rule.link.latency_s = time(words_[5]);
     if (words_[6] == "bandwidth") {
       const double rate = quantity(words_[7], kBandwidths, 1e18, "1B/s and more, as 12GB/s");
       if (rate < 1) fail(fmt::format("'{}'", words_[7]), "a bandwidth of at least 1B/s");
@@ -119,6 +124,24 @@ class TopologyParser {
     check_rules(topology_.shares.size());
     if (words_[3] != "->") fail(fmt::format("'{}'", words_[3]), kForm);
     topology_.shares.push_back({std::string(words_[1]), ranks(words_[2]), ranks(words_[4])});
+  }
+
+  void parse_work() {
+    constexpr std::string_view kForm = "work RANKS ->|<-> RANKS message TIME cost COST";
+    expect_words(8, kForm);
+    check_rules(topology_.works.size());
+    const bool both = words_[2] == "<->";
+    if ((!both && words_[2] != "->") || words_[4] != "message" || words_[6] != "cost")
+      fail("malformed work", kForm);
+    topology_.works.push_back(
+        {ranks(words_[1]), ranks(words_[3]), both, {time(words_[5]), cost(words_[7])}});
+  }
+
+  void parse_cores() {
+    expect_words(4, "cores NAME RANKS N");
+    check_rules(topology_.cores.size());
+    topology_.cores.push_back(
+        {std::string(words_[1]), ranks(words_[2]), whole(words_[3], 1, kMaxWorld)});
   }
 
   void expect_words(std::size_t count, std::string_view form) const {
@@ -169,6 +192,10 @@ class TopologyParser {
     for (const Unit& unit : units)
       names += fmt::format("{}{}", names.empty() ? "" : ", ", unit.name);
     fail(fmt::format("'{}' has no known unit", text), names);
+  }
+
+  [[nodiscard]] double time(std::string_view text) const {
+    return quantity(text, kTimes, kMaxLatency, "0s to 86400s, as 300ns or 2us");
   }
 
   [[nodiscard]] double cost(std::string_view text) const {
@@ -225,6 +252,16 @@ std::string print(const Topology& topology) {
   for (const ShareRule& rule : topology.shares) {
     fmt::format_to(out, "share {} {} -> {}\n", rule.name, text_of(rule.from, topology.world),
                    text_of(rule.to, topology.world));
+  }
+  for (const WorkRule& rule : topology.works) {
+    fmt::format_to(out, "work {} {} {} message {}s cost {}s/B\n",
+                   text_of(rule.from, topology.world), rule.both_ways ? "<->" : "->",
+                   text_of(rule.to, topology.world), rule.each_end.latency_s,
+                   rule.each_end.cost_s_per_byte);
+  }
+  for (const CoresRule& rule : topology.cores) {
+    fmt::format_to(out, "cores {} {} {}\n", rule.name, text_of(rule.ranks, topology.world),
+                   rule.count);
   }
   return text;
 }

@@ -22,6 +22,10 @@ link 0 -> 7 latency 1ms cost 1us/B
 share wire 0-3 -> 4-7
 share wire 4-7 -> 0-3
 share slow 0 -> 7
+work 0-3 <-> 4-7 message 3us cost 0.2ns/B
+work 0 -> 7 message 1us cost 0s/B
+cores all * 4
+cores first 0-1 1
 )";
 
 TEST(Topology, LinksAreWhatTheLastMatchingLineSays) {
@@ -40,6 +44,20 @@ TEST(Topology, LinksAreWhatTheLastMatchingLineSays) {
   EXPECT_TRUE(t.shares_of(0, 3).empty());
   EXPECT_EQ(t.shares_of(1, 5), t.shares_of(5, 1));  // one name, one share
   EXPECT_EQ(t.shares_of(0, 7).size(), 2U);
+}
+
+TEST(Topology, WorkAndProcessorsAreWhatTheLastMatchingLineSays) {
+  const Topology t = parse_topology(kText);
+  EXPECT_EQ(t.work(1, 2), (Link{0, 0}));
+  EXPECT_DOUBLE_EQ(t.work(4, 3).latency_s, 3e-6);
+  EXPECT_DOUBLE_EQ(t.work(4, 3).cost_s_per_byte, 2e-10);
+  EXPECT_DOUBLE_EQ(t.work(0, 7).latency_s, 1e-6);
+  EXPECT_EQ(t.work(0, 7).cost_s_per_byte, 0);
+  EXPECT_EQ(t.work(7, 0), t.work(4, 3));
+  EXPECT_EQ(t.cores_of(0), 1);
+  EXPECT_EQ(t.cores_of(2), 0);
+  EXPECT_EQ(t.cores[0].count, 4);
+  EXPECT_EQ(homogeneous(3, {}, 0).cores_of(2), -1);
 }
 
 TEST(Topology, TextRoundTrips) {
@@ -78,6 +96,13 @@ TEST(Topology, BadTextIsOneLineWithTheLegalValues) {
                                   ranks + ranks,
                                   std::string("link * -> * latency 1us cost 1ns/B\n"),
                                   ranks + "hop 1\n",
+                                  ranks + "cores all * 0\n",
+                                  ranks + "cores all 4 1\n",
+                                  ranks + "cores all *\n",
+                                  ranks + "work * <-> * message 1us\n",
+                                  ranks + "work * <-> * message 1 cost 1ns/B\n",
+                                  ranks + "work * - * message 1us cost 1ns/B\n",
+                                  ranks + "work * <-> * latency 1us cost 1ns/B\n",
                                   ranks + "ports -1\n",
                                   ranks + "reduce 1\n",
                                   ranks + "reduce 2s/B\n",
