@@ -116,6 +116,8 @@ part_symmetric_8() {
 part_tune_2() {
   record tune_2 "$run" -n 2 build/sinew tune --bytes 8:4M:x8 --budget-ms 10 --out runs/selection.txt
 }
+# What it costs that messages carry signatures.
+part_signature_2() { record signature_2 "$run" -n 2 build/bench/bench_signature; }
 part_p2p() { record p2p "$run" -n 2 build/sinew p2p; }
 # The fastest version of every kernel but the products, which have parts of their own; then all other versions.
 part_kernels() { google kernels build/bench/bench_kernels '--benchmark_filter=-^(gemm|ladder|attention)'; }
@@ -152,8 +154,8 @@ part_sample() {
 
 parts=("$@")
 ((${#parts[@]})) || parts=(collectives_2 collectives_4 collectives_8 symmetric_2 symmetric_4 symmetric_8
-                             operations_2 operations_4 operations_8 tune_2 p2p kernels
-                             attention gemm_f32 gemm_bf16 gemm_2 ladder layers step training training_layouts
+                             operations_2 operations_4 operations_8 tune_2 signature_2 p2p
+                             kernels attention gemm_f32 gemm_bf16 gemm_2 ladder layers step training training_layouts
                              training_recompute training_overlap training_cable training_memory
                              training_long_context training_ring sample)
 for part in "${parts[@]}"; do
