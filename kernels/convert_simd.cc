@@ -35,18 +35,34 @@ void to_bf16(const float* source, bf16* target, std::int64_t count) {
   });
 }
 
-// narrow(vector, to) and widen(from) on whole vectors; parts go through a buffer. Widened results
-// that do not fit the cache bypass it.
+// narrow(vector), the bits of the narrow elements, and widen(from) on whole vectors; parts go
+// through a buffer. Results that do not fit the cache bypass it.
 template <typename E, class Narrow>
 HWY_INLINE void narrow_all(const float* source, E* target, std::int64_t count,
                            const Narrow& narrow) {
+  using Bits = std::conditional_t<sizeof(E) == 1, std::uint8_t, std::uint16_t>;
+  const hn::Rebind<Bits, FloatTag> d;
+  const auto bits = [](E* to) { return reinterpret_cast<Bits*>(to); };
+  const auto part = [&](std::int64_t i, std::int64_t n) SINEW_LAMBDA {
+    E buffer[kLanes];
+    const auto elements = static_cast<std::size_t>(n);
+    hn::StoreU(narrow(load_part(FloatTag(), source + i, elements)), d, bits(buffer));
+    std::memcpy(target + i, buffer, elements * sizeof(E));
+  };
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) narrow(hn::LoadU(FloatTag(), source + i), target + i);
-  if (i == count) return;
-  E buffer[kLanes];
-  const auto rest = static_cast<std::size_t>(count - i);
-  narrow(load_part(FloatTag(), source + i, rest), buffer);
-  std::memcpy(target + i, buffer, rest * sizeof(E));
+  // The processor's shortest store past the cache is of 16 bytes.
+  constexpr bool kCanBypass = kLanes * sizeof(E) >= 16;
+  if (kCanBypass && bypasses_cache(count * static_cast<std::int64_t>(sizeof(E) + sizeof(float)))) {
+    i = elements_to_alignment(target, kLanes);
+    if (i > 0) part(0, i);
+    for (; i + kLanes <= count; i += kLanes)
+      hn::Stream(narrow(hn::LoadU(FloatTag(), source + i)), d, bits(target + i));
+    hwy::FlushStream();
+  } else {
+    for (; i + kLanes <= count; i += kLanes)
+      hn::StoreU(narrow(hn::LoadU(FloatTag(), source + i)), d, bits(target + i));
+  }
+  if (i < count) part(i, count - i);
 }
 
 template <typename E, class Widen>
@@ -82,9 +98,8 @@ void from_bf16(const bf16* source, float* target, std::int64_t count) {
 void to_f16(const float* source, f16* target, std::int64_t count) {
   const hn::Rebind<hwy::float16_t, FloatTag> d_half;
   const hn::Rebind<std::uint16_t, FloatTag> d16;
-  narrow_all(source, target, count, [&](FloatVec value, f16* to) SINEW_LAMBDA {
-    hn::StoreU(hn::BitCast(d16, hn::DemoteTo(d_half, value)), d16,
-               reinterpret_cast<std::uint16_t*>(to));
+  narrow_all(source, target, count, [&](FloatVec value) SINEW_LAMBDA {
+    return hn::BitCast(d16, hn::DemoteTo(d_half, value));
   });
 }
 
@@ -99,11 +114,9 @@ void from_f16(const f16* source, float* target, std::int64_t count) {
 
 template <typename T>
 void to_8(const float* source, float scale, T* target, std::int64_t count) {
-  const ByteTag<FloatTag> d8;
   const auto factor = hn::Set(FloatTag(), scale);
-  narrow_all(source, target, count, [&](FloatVec value, T* to) SINEW_LAMBDA {
-    hn::StoreU(narrow_float8<T>(FloatTag(), hn::Mul(value, factor)), d8,
-               reinterpret_cast<std::uint8_t*>(to));
+  narrow_all(source, target, count, [&](FloatVec value) SINEW_LAMBDA {
+    return narrow_float8<T>(FloatTag(), hn::Mul(value, factor));
   });
 }
 

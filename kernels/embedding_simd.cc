@@ -13,10 +13,12 @@ namespace sinew::kernels::HWY_NAMESPACE {
 namespace {
 
 // The rows of a table come in an order the hardware does not foresee: each is fetched while the one
-// before it is worked on.
-template <typename T>
+// before it is worked on. `pack`: the elements worked on at a time, one line or more of the row.
+template <std::int64_t pack, typename T>
 HWY_INLINE void prefetch_at(const T* row, std::int64_t c) {
-  if (row != nullptr) hwy::Prefetch(row + c);
+  constexpr std::int64_t kLineElements = 64 / sizeof(T);
+  if (row == nullptr) return;
+  for (std::int64_t i = 0; i < pack; i += kLineElements) hwy::Prefetch(row + c + i);
 }
 
 template <typename T>
@@ -45,7 +47,7 @@ void forward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* t
     const T* next = i + 1 < last_token ? row_of(shape, table, tokens[i + 1]) : nullptr;
     const T* position = positions != nullptr ? positions + (i % shape.time) * channels : nullptr;
     const auto body = [&](auto io, std::int64_t c) SINEW_LAMBDA {
-      prefetch_at(next, c);
+      prefetch_at<kPackElements<T>>(next, c);
       embed(io, source, position, y + i * channels, c);
     };
     if (past_cache) {
@@ -60,7 +62,7 @@ void forward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* t
 template <typename T>
 HWY_INLINE void add_row(float* target, const T* source, const float* next, std::int64_t count) {
   for_each_pack<T>(count, [&](auto io, std::int64_t c) SINEW_LAMBDA {
-    prefetch_at(next, c);
+    prefetch_at<kPackElements<T>>(next, c);
     io.store(add_packs(io.load(target + c), io.load(source + c)), target + c);
   });
 }

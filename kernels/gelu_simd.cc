@@ -144,13 +144,20 @@ void backward(const T* d_y, const T* x, T* d_x, std::int64_t count) {
 template <typename T>
 void bias_forward(T* x, const T* bias, T* y, std::int64_t rows, std::int64_t channels) {
   const Activation<T> f;
+  const bool past_cache = rows_bypass_cache(y, rows, channels, 1);
   for (std::int64_t r = 0; r < rows; ++r, x += channels, y += channels) {
-    for_each_pack<T>(channels, [&](auto io, std::int64_t c) SINEW_LAMBDA {
+    const auto body = [&](auto io, std::int64_t c) SINEW_LAMBDA {
       // Backward will read the sum as it is stored, so the activation is that of the rounded value.
-      io.store(add_packs(io.load(x + c), io.load(bias + c)), x + c);
+      into_cache(io).store(add_packs(io.load(x + c), io.load(bias + c)), x + c);
       io.store(apply([&](FloatVec v) SINEW_LAMBDA { return f.value(v); }, io.load(x + c)), y + c);
-    });
+    };
+    if (past_cache) {
+      for_each_pack_past_cache<T>(channels, body);
+    } else {
+      for_each_pack<T>(channels, body);
+    }
   }
+  if (past_cache) hwy::FlushStream();
 }
 
 // The next `rows` rows of it: their bias gradients are read and written once.
@@ -161,6 +168,8 @@ HWY_INLINE void bias_backward_rows(const Activation<T>& f, const T* d_y, const T
     auto sum = io.load(d_bias + c);
     for (int r = 0; r < rows; ++r) {
       const std::int64_t at = r * channels + c;
+      hwy::Prefetch(d_y + at + rows * channels);
+      hwy::Prefetch(x + at + rows * channels);
       const auto gradient = gradient_of<T>(f, io.load(d_y + at), io.load(x + at));
       sum = add_packs(sum, gradient);
       io.store(gradient, d_x + at);

@@ -26,6 +26,11 @@ enum class Norm { kLayer, kRms };
 
 constexpr int kGroup = 4;
 
+template <typename T>
+HWY_INLINE void fetch_second_level(const T* x) {
+  __builtin_prefetch(x, 0, 2);
+}
+
 template <int rows>
 struct RowVectors {
   FloatVec of[rows];
@@ -56,12 +61,21 @@ struct Forward {
   bool past_cache;
 };
 
+template <typename T>
+HWY_INLINE void prefetch_row(const Forward<T>& a, std::int64_t row, std::int64_t c) {
+  const std::int64_t at = row * a.channels + c;
+  hwy::Prefetch(a.x + at);
+  if (a.residual != nullptr) hwy::Prefetch(a.residual + at);
+}
+
 // Adds x to the residual where there is one, and returns the row's sum: of elements for layer norm,
 // of squares for RMS norm. Row by row and in order, as the hardware expects of a reader of memory.
 template <Norm kind, typename T>
 HWY_INLINE float first_pass(const Forward<T>& a, std::int64_t row) {
   return sum_over<T>(a.channels, [&](auto io, std::int64_t c, const PackOf<T>& sum) SINEW_LAMBDA {
     const std::int64_t at = row * a.channels + c;
+    // RMS norm has this pass and the next: each fetches half of the next row, every line twice.
+    if constexpr (kind == Norm::kRms) prefetch_row(a, row + 1, c / 2);
     auto x = io.load(a.x + at);
     if (a.residual != nullptr) {
       io.store(add_packs(io.load(a.residual + at), x), a.residual + at);
@@ -115,8 +129,7 @@ HWY_INLINE void normalize_pass(const Forward<T>& a, std::int64_t first, std::int
     for_rows<rows>([&](auto r) SINEW_LAMBDA {
       const std::int64_t at = (first + r) * a.channels + c;
       // The rows of the next group, so that memory is read while these are normalised.
-      hwy::Prefetch(a.x + at + ahead * a.channels);
-      if (a.residual != nullptr) hwy::Prefetch(a.residual + at + ahead * a.channels);
+      prefetch_row(a, first + r + ahead, kind == Norm::kRms ? (a.channels + c) / 2 : c);
       if constexpr (kind == Norm::kLayer) {
         const auto function = [&](FloatVec v, FloatVec by, FloatVec plus) SINEW_LAMBDA {
           return hn::MulAdd(normed<kind>(v, center.of[r], scale.of[r]), by, plus);
@@ -275,8 +288,10 @@ HWY_INLINE void backward_group(const Backward<T>& a, std::int64_t first) {
         return normed<kind>(v, f.mean.of[r], f.rstd.of[r]);
       };
       const auto n = apply(to_normed, io.load(a.x + at));
-      hwy::Prefetch(a.x + at + rows * a.channels);
-      hwy::Prefetch(a.d_y + at + rows * a.channels);
+      // The next group, into the second level: in the first it displaced the rows at work (8192 x
+      // 768 from memory: f32 4.4 ms there, 3.85 ms so; bf16 2.7 and 1.95 ms).
+      fetch_second_level(a.x + at + rows * a.channels);
+      fetch_second_level(a.d_y + at + rows * a.channels);
       if constexpr (kParameters) {
         const auto add_product = [](FloatVec p, FloatVec q, FloatVec plus)
                                      SINEW_LAMBDA { return hn::MulAdd(p, q, plus); };

@@ -56,5 +56,7 @@ struct ReduceFunctions {
 [[nodiscard]] const ReduceFunctions& reduce_plain();
 // Null where this build has no code for `isa`.
 [[nodiscard]] const ReduceFunctions* reduce_simd(Isa isa);
+// The vector version with faster reductions of 8-bit floats, for AVX512-BF16 only.
+[[nodiscard]] const ReduceFunctions* reduce_float8(Isa isa);
 
 }  // namespace sinew::kernels

@@ -35,6 +35,7 @@ std::span<const KernelRow> kernel_rows() {
       {"reduce", {}, "plain", Isa::kPortable, &reduce_plain()},
       {"reduce", {}, "avx2", Isa::kAvx2, on_this_cpu(reduce_simd, Isa::kAvx2)},
       {"reduce", {}, "avx512", Isa::kAvx512, on_this_cpu(reduce_simd, Isa::kAvx512)},
+      {"reduce", {}, "avx512bf16", Isa::kAvx512Bf16, on_this_cpu(reduce_float8, Isa::kAvx512Bf16)},
       {"gemm", DType::kF32, "plain", Isa::kPortable, &gemm_plain<float>()},
       {"gemm", DType::kF32, "blocked", Isa::kPortable, gemm_fast<float>(Isa::kPortable)},
       {"gemm", DType::kF32, "avx2", Isa::kAvx2, on_this_cpu(gemm_fast<float>, Isa::kAvx2)},

@@ -198,6 +198,12 @@ struct WholePastCache : Whole<T> {
   }
 };
 
+// The same packs with stores into the cache, for a second output of a body.
+template <typename T>
+HWY_INLINE const Whole<T>& into_cache(const Whole<T>& io) {
+  return io;
+}
+
 template <typename T>
 struct First {
   std::size_t count;
@@ -246,6 +252,11 @@ struct First {
     return count < hn::MaxLanes(FloatTag()) ? count : hn::MaxLanes(FloatTag());
   }
 };
+
+template <typename T>
+HWY_INLINE const First<T>& into_cache(const First<T>& io) {
+  return io;
+}
 
 // Calls body(io, i) on consecutive packs that cover [0, count).
 template <typename T, class Body>

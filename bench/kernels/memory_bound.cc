@@ -25,13 +25,11 @@ Rows& rows() {
   return state;
 }
 
-// 8192, 64M
+// 8192, 64 MiB
 bool is_size(const std::string& word) {
   const auto digits_end = word.find_first_not_of("0123456789");
-  if (digits_end == 0 || word.empty()) return false;
-  return digits_end == std::string::npos ||
-         (digits_end + 1 == word.size() &&
-          std::string("KMG").find(word.back()) != std::string::npos);
+  return digits_end != 0 && !word.empty() &&
+         (digits_end == std::string::npos || word[digits_end] == ' ');
 }
 
 }  // namespace
@@ -66,10 +64,13 @@ void report(benchmark::State& state, const Traffic& traffic, double seconds_per_
   const double moved = traffic.read_bytes + traffic.written_bytes;
   const double copy_seconds = moved / copy_bytes_per_second(traffic.footprint_bytes);
   const double read_seconds = traffic.read_bytes / read_bytes_per_second(traffic.footprint_bytes);
+  const double write_seconds =
+      traffic.written_bytes / write_bytes_per_second(traffic.footprint_bytes);
   state.counters["best_ns"] = seconds_per_call * 1e9;
   state.counters["GB/s"] = moved / seconds_per_call * 1e-9;
   state.counters["of_copy"] = copy_seconds / seconds_per_call;
-  state.counters["of_bound"] = std::max(copy_seconds, read_seconds) / seconds_per_call;
+  state.counters["of_bound"] =
+      std::max({copy_seconds, read_seconds, write_seconds}) / seconds_per_call;
   auto& first_level = rows().first_level_seconds_per_byte;
   if (traffic.footprint_bytes <= kernels::cpu().l1_bytes)
     first_level[rows().kernel] = seconds_per_call / moved;

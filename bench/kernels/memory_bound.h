@@ -54,7 +54,7 @@ struct Traffic {
 };
 
 // Counters: GB/s of read plus written bytes; of_copy, its fraction of a copy's at this footprint;
-// of_bound, the fraction of the shortest time that either the copy's or the reading rate allows;
+// of_bound, the fraction of the shortest time that the copy's, reading and writing rates allow;
 // of_arithmetic, the fraction of the time that the same kernel takes a byte where its arrays lie in
 // the first level cache, if such a row has run before: near 1 the kernel computes as fast as it can
 // and memory is not its bound.

@@ -73,6 +73,21 @@ __attribute__((target("avx"))) void copy_streaming(char* to, const char* from, s
   _mm_sfence();
 }
 
+__attribute__((target("avx"))) void fill_stores(char* to, std::int64_t size) {
+  const __m256 value = _mm256_set1_ps(1);
+  for (std::int64_t i = 0; i < size; i += 128)
+    for (std::int64_t j = i; j < i + 128; j += 32)
+      _mm256_store_ps(reinterpret_cast<float*>(to + j), value);
+}
+
+__attribute__((target("avx"))) void fill_streaming(char* to, std::int64_t size) {
+  const __m256 value = _mm256_set1_ps(1);
+  for (std::int64_t i = 0; i < size; i += 128)
+    for (std::int64_t j = i; j < i + 128; j += 32)
+      _mm256_stream_ps(reinterpret_cast<float*>(to + j), value);
+  _mm_sfence();
+}
+
 __attribute__((target("avx"))) void read_all(const char* from, std::int64_t size) {
   __m256 sums[8] = {};
   for (std::int64_t i = 0; i < size; i += 256) {
@@ -96,6 +111,8 @@ void read_all(const char* from, std::int64_t size) {
   asm volatile("" : : "r"(sum));
 }
 #endif
+
+void fill_plain(char* to, std::int64_t size) { std::memset(to, 1, static_cast<std::size_t>(size)); }
 
 double measure_copy(std::int64_t footprint) {
   const std::int64_t size = std::max<std::int64_t>(footprint / 2 / 128 * 128, 128);
@@ -129,6 +146,25 @@ double measure_read(std::int64_t size) {
     best = std::min(best, seconds_of([&] {
                       for (int r = 0; r < repetitions; ++r) read_all(block.get(), size);
                     }));
+  }
+  return static_cast<double>(size) * repetitions / best;
+}
+
+double measure_write(std::int64_t size) {
+  const Bytes block = allocate(size);
+  const auto repetitions = static_cast<int>(std::clamp<std::int64_t>((32 << 20) / size, 1, 100000));
+  double best = 1e30;
+  using Fill = void (*)(char*, std::int64_t);
+  std::array<Fill, 3> fills = {fill_plain, fill_plain, fill_plain};
+#if defined(__x86_64__)
+  if (supports(cpu(), Isa::kAvx2)) fills = {fill_plain, fill_stores, fill_streaming};
+#endif
+  for (const Fill fill : fills) {
+    for (int trial = 0; trial < 7; ++trial) {
+      best = std::min(best, seconds_of([&] {
+                        for (int r = 0; r < repetitions; ++r) fill(block.get(), size);
+                      }));
+    }
   }
   return static_cast<double>(size) * repetitions / best;
 }
@@ -229,6 +265,11 @@ double read_bytes_per_second(std::int64_t footprint_bytes) {
   return at_footprint(measured, measure_read, footprint_bytes);
 }
 
+double write_bytes_per_second(std::int64_t footprint_bytes) {
+  static std::map<std::int64_t, double> measured;
+  return at_footprint(measured, measure_write, footprint_bytes);
+}
+
 double peak_flops(Arithmetic arithmetic) {
   static std::map<Arithmetic, double> measured;
   const auto [row, is_new] = measured.try_emplace(arithmetic, 0.0);
@@ -240,14 +281,15 @@ std::string describe_roofline() {
   const auto& processor = cpu();
   const std::int64_t beyond = 4 * processor.l3_bytes;
   std::string text =
-      fmt::format("isa {}, caches {} {} {}; copy | read GB/s", name_of(processor.best),
+      fmt::format("isa {}, caches {} {} {}; copy | read | write GB/s", name_of(processor.best),
                   format_bytes(processor.l1_bytes), format_bytes(processor.l2_bytes),
                   format_bytes(processor.l3_bytes));
   for (const std::int64_t footprint :
        {processor.l1_bytes / 2, processor.l2_bytes / 2, processor.l3_bytes / 4, beyond}) {
     text +=
-        fmt::format(", {} {:.1f} | {:.1f}", format_bytes(footprint),
-                    copy_bytes_per_second(footprint) / 1e9, read_bytes_per_second(footprint) / 1e9);
+        fmt::format(", {} {:.1f} | {:.1f} | {:.1f}", format_bytes(footprint),
+                    copy_bytes_per_second(footprint) / 1e9, read_bytes_per_second(footprint) / 1e9,
+                    write_bytes_per_second(footprint) / 1e9);
   }
   return text + fmt::format("; peak GFLOP/s f32 {:.1f}, f64 {:.1f}, bf16 dot {:.1f}",
                             peak_flops(Arithmetic::kF32) / 1e9, peak_flops(Arithmetic::kF64) / 1e9,

@@ -20,6 +20,10 @@ namespace sinew::bench {
 // copy's: a core reads and writes at the same time, each at its own rate.
 [[nodiscard]] double read_bytes_per_second(std::int64_t footprint_bytes);
 
+// Bytes per second of filling one array of `footprint_bytes`, by the fastest of memset, ordinary
+// vector stores and non-temporal stores.
+[[nodiscard]] double write_bytes_per_second(std::int64_t footprint_bytes);
+
 enum class Arithmetic { kF32, kF64, kBf16Dot };
 
 // Floating-point operations per second of independent multiply-adds in registers, one thread, with

@@ -190,6 +190,33 @@ TEST(Reduce, EveryVersionEqualsTheOracleForSmallCountsAtEveryMisalignment) {
   }
 }
 
+// Every pair of 8-bit floats, NaNs, infinities and subnormals among them, in one call: every sum,
+// product, minimum and maximum that there is.
+template <typename T>
+void check_every_pair() {
+  std::vector<std::vector<T>> values(2);
+  for (int a = 0; a < 256; ++a) {
+    for (int b = 0; b < 256; ++b) {
+      values[0].push_back({static_cast<std::uint8_t>(a)});
+      values[1].push_back({static_cast<std::uint8_t>(b)});
+    }
+  }
+  const DType dtype = std::is_same_v<T, e4m3> ? DType::kE4m3 : DType::kE5m2;
+  for (const auto& version : versions_of<ReduceFunctions>()) {
+    for (const ReduceOpInfo& op : kReduceOps) {
+      for (const bool use_binary : {true, false}) {
+        run_case<T>(*version.functions, version.version,
+                    {op.op, dtype, use_binary, 256 * 256, 2, -1, 0}, values);
+      }
+    }
+  }
+}
+
+TEST(Reduce, EveryVersionEqualsTheOracleForEveryPairOf8BitFloats) {
+  check_every_pair<e4m3>();
+  check_every_pair<e5m2>();
+}
+
 TEST(Reduce, EveryVersionEqualsTheOracleForOneToNineSources) {
   std::mt19937_64 random(kSeed + 1);
   for (const DTypeInfo& type : kDTypes) {
