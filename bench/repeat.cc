@@ -53,10 +53,14 @@ Plan plan_for(double call_s, const RepeatOptions& options) {
   call_s = std::max(call_s, 1e-9);
   plan.batch =
       static_cast<int>(std::clamp(std::ceil(kBatchTarget_s / call_s), 1.0, double{kBatchMax}));
+  if (options.calls > 0) {
+    while (options.calls % plan.batch != 0) --plan.batch;
+    plan.iterations = options.calls / plan.batch;
+    return plan;
+  }
   const double wanted = options.budget_s / (call_s * plan.batch);
   plan.iterations = static_cast<int>(
       std::clamp(wanted, double(options.iterations_min), double(options.iterations_max)));
-  if (options.iterations > 0) plan.iterations = options.iterations;
   return plan;
 }
 

@@ -22,8 +22,8 @@ struct RepeatOptions {
   double budget_s = 0.1;  // timed work per candidate
   int iterations_min = 5;
   int iterations_max = 2000;
-  int iterations = 0;  // exactly so many; 0: as many as the budget pays, within the two above
-  int warmup = 1;      // calls of a candidate before it is first timed
+  int calls = 0;   // timed, exactly so many; 0: as many as the budget pays, within the two above
+  int warmup = 1;  // calls of a candidate before it is first timed
 };
 
 // Of the maximum over ranks, over iterations; equal on all ranks.

@@ -6,8 +6,8 @@
 
 #include "model/agree.h"
 #include "model/checkpoint_parts.h"
-#include "model/llmc_model.h"
 #include "model/safetensors.h"
+#include "model/weights_file.h"
 #include "sched/base/check.h"
 #include "sched/base/error.h"
 
@@ -37,7 +37,7 @@ std::uint64_t fingerprint_of(const Tensor& tensor, std::int64_t begin, std::int6
   return fingerprint(tensor.data + static_cast<std::size_t>(begin) * size, size, begin, count);
 }
 
-// File: SafetensorsFile or LlmcModelFile.
+// File: SafetensorsFile or WeightsFile.
 template <typename T, typename File>
 void read_weights(File& file, Stage<T>& stage) {
   for (const Parameter& p : stage.parameters()) {
@@ -131,41 +131,27 @@ void load_model(const CheckpointPaths& paths, const TrainingState& state, Stage<
   check_weights(file, paths, state);
 }
 
-namespace {
-
-// Calls body(file) with the file of weights, whichever of the two kinds it is.
-template <typename Body>
-void open_weights(const std::string& path, Body&& body) {
-  if (is_llmc_model(MappedFile(path).bytes())) {
-    LlmcModelFile file(path);
-    body(file);
-  } else {
-    const SafetensorsFile file(path);
-    body(file);
-  }
-}
-
-}  // namespace
-
 template <typename T>
-void load_weights(const std::string& path, Stage<T>& stage) {
-  open_weights(path, [&](auto& file) { read_weights(file, stage); });
+void load_weights(const std::string& path, const Config& config, Stage<T>& stage) {
+  WeightsFile file(path);
+  file.check_nothing_else(whole_parameters(config));
+  read_weights(file, stage);
 }
 
 template <typename T>
-void load_weights(const std::string& path, Stage<T>& stage, Optimizer<T>& optimizer) {
-  open_weights(path, [&](auto& file) {
-    read_weights(file, stage);
-    read_masters(file, stage, optimizer);
-  });
+void load_weights(const std::string& path, const Config& config, Stage<T>& stage,
+                  Optimizer<T>& optimizer) {
+  load_weights(path, config, stage);
+  WeightsFile file(path);
+  read_masters(file, stage, optimizer);
 }
 
 #define SINEW_INSTANTIATE(T)                                                                \
   template void load_checkpoint<T>(const CheckpointPaths&, const TrainingState&, Stage<T>&, \
                                    Optimizer<T>&, Parallel&);                               \
   template void load_model<T>(const CheckpointPaths&, const TrainingState&, Stage<T>&);     \
-  template void load_weights<T>(const std::string&, Stage<T>&);                             \
-  template void load_weights<T>(const std::string&, Stage<T>&, Optimizer<T>&);
+  template void load_weights<T>(const std::string&, const Config&, Stage<T>&);              \
+  template void load_weights<T>(const std::string&, const Config&, Stage<T>&, Optimizer<T>&);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(double)
 SINEW_INSTANTIATE(bf16)

@@ -80,14 +80,15 @@ void load_model(const CheckpointPaths& paths, const TrainingState& state, Stage<
 void check_weights(const SafetensorsFile& file, const CheckpointPaths& paths,
                    const TrainingState& state);
 
-// This rank's slices of every parameter from any safetensors file with Hugging Face's names, or
-// from a model file of llm.c; f32, f64, bf16 and f16 are converted. Not collective. Throws
-// UsageError naming the missing tensor or the shape found and needed.
+// This rank's slices of every parameter from what weights_file.h reads; f32, f64, bf16 and f16 are
+// converted. Not collective. Throws UsageError naming the missing tensor, the shape found and
+// needed, or a tensor that the model does not have.
 template <typename T>
-void load_weights(const std::string& path, Stage<T>& stage);
+void load_weights(const std::string& path, const Config& config, Stage<T>& stage);
 // And the masters of bf16 weights.
 template <typename T>
-void load_weights(const std::string& path, Stage<T>& stage, Optimizer<T>& optimizer);
+void load_weights(const std::string& path, const Config& config, Stage<T>& stage,
+                  Optimizer<T>& optimizer);
 
 // Used by save_checkpoint, on one rank: makes the complete directory `partial` the checkpoint
 // `step` of `directory` and the newest.

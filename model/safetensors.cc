@@ -21,10 +21,21 @@ struct TypeName {
   DType dtype;
 };
 constexpr std::array kTypeNames = {
-    TypeName{"F32", DType::kF32}, TypeName{"F64", DType::kF64}, TypeName{"BF16", DType::kBf16},
-    TypeName{"F16", DType::kF16}, TypeName{"I32", DType::kI32}, TypeName{"I64", DType::kI64},
-    TypeName{"U8", DType::kU8},
+    TypeName{"F32", DType::kF32},      TypeName{"F64", DType::kF64},
+    TypeName{"BF16", DType::kBf16},    TypeName{"F16", DType::kF16},
+    TypeName{"I32", DType::kI32},      TypeName{"I64", DType::kI64},
+    TypeName{"U8", DType::kU8},        TypeName{"I8", DType::kI8},
+    TypeName{"U32", DType::kU32},      TypeName{"U64", DType::kU64},
+    TypeName{"F8_E4M3", DType::kE4m3}, TypeName{"F8_E5M2", DType::kE5m2},
 };
+
+// Types of the format that no tensor of a model has here.
+struct ForeignType {
+  std::string_view name;
+  std::int64_t size_bytes;
+};
+constexpr std::array kForeignTypes = {ForeignType{"BOOL", 1}, ForeignType{"I16", 2},
+                                      ForeignType{"U16", 2}};
 
 constexpr std::int64_t kMaxHeaderBytes = std::int64_t{100} << 20;  // the format's own limit
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 48;  // keeps byte counts within 64 bits
@@ -66,7 +77,7 @@ class Reader {
       fail(fmt::format("tensor {} lacks dtype, shape or data_offsets", quoted(name)));
     }
     TensorEntry entry;
-    entry.dtype = type(name, value["dtype"]);
+    const std::int64_t element_bytes = set_type(name, value["dtype"], entry);
     if (!value["shape"].is_array()) fail(fmt::format("tensor {}: shape is no list", quoted(name)));
     std::int64_t count = 1;
     for (const json& extent : value["shape"]) {
@@ -87,20 +98,33 @@ class Reader {
     }
     entry.begin = *begin;
     entry.end = *end;
-    if (entry.end - entry.begin != count * static_cast<std::int64_t>(size_of(entry.dtype))) {
+    if (entry.end - entry.begin != count * element_bytes) {
       fail(fmt::format("tensor {}: {} bytes for shape {} of {}", quoted(name),
-                       entry.end - entry.begin, value["shape"].dump(), name_of(entry.dtype)));
+                       entry.end - entry.begin, value["shape"].dump(),
+                       entry.foreign.empty() ? name_of(entry.dtype) : entry.foreign));
     }
     return entry;
   }
 
  private:
-  DType type(const std::string& tensor, const json& value) const {
+  // Returns the bytes of an element.
+  std::int64_t set_type(const std::string& tensor, const json& value, TensorEntry& entry) const {
+    const std::string given = value.is_string() ? value.get<std::string>() : "";
     std::string legal;
     for (const TypeName& row : kTypeNames) {
-      if (value.is_string() && value.get<std::string>() == row.name) return row.dtype;
+      if (given == row.name) {
+        entry.dtype = row.dtype;
+        return static_cast<std::int64_t>(size_of(row.dtype));
+      }
       legal += legal.empty() ? "" : ", ";
       legal += row.name;
+    }
+    for (const ForeignType& row : kForeignTypes) {
+      if (given == row.name) {
+        entry.foreign = row.name;
+        return row.size_bytes;
+      }
+      legal += fmt::format(", {}", row.name);
     }
     fail(fmt::format("tensor {}: dtype {}; legal values: {}", quoted(tensor),
                      value.dump(-1, ' ', false, json::error_handler_t::replace), legal));
@@ -155,6 +179,10 @@ Tensor SafetensorsFile::at(const std::string& name) const {
   if (found == index_.tensors.end())
     throw UsageError(fmt::format("'{}' has no tensor '{}'", path_, name));
   const TensorEntry& entry = found->second;
+  if (!entry.foreign.empty()) {
+    throw UsageError(fmt::format("'{}': tensor '{}' is {}; legal values: f32, f64, bf16, f16",
+                                 path_, name, entry.foreign));
+  }
   return {file_.bytes().data() + index_.data_begin + entry.begin, entry.dtype, entry.shape};
 }
 

@@ -20,6 +20,9 @@ namespace sinew::model {
 
 struct TensorEntry {
   DType dtype = DType::kF32;
+  // The name of a type that is none of ours, such as BOOL: such a tensor is no weight, and may be
+  // there. Empty otherwise.
+  std::string foreign{};
   std::vector<std::int64_t> shape;
   std::int64_t begin = 0;  // bytes from the start of the data part
   std::int64_t end = 0;

@@ -62,12 +62,44 @@ TokenFormat parse_token_format(std::string_view name) {
       "--data-format '{}'; legal values: auto, text, jsonl, llmc, nanogpt, megatron", name));
 }
 
+namespace {
+
+// Files of other kinds that would be trained on as text.
+void refuse_packed(std::string_view path, std::span<const std::byte> bytes) {
+  struct Kind {
+    std::string_view magic;
+    const char* name;
+  };
+  constexpr std::array kKinds = {Kind{"\x1f\x8b", "gzip"},
+                                 Kind{"PK\x03\x04", "zip"},
+                                 Kind{"\x28\xb5\x2f\xfd", "zstd"},
+                                 Kind{"\xfd"
+                                      "7zXZ",
+                                      "xz"},
+                                 Kind{"BZh", "bzip2"},
+                                 Kind{"PAR1", "parquet"},
+                                 Kind{"\x89HDF", "HDF5"},
+                                 Kind{"\x93NUMPY", "NumPy"}};
+  for (const Kind& kind : kKinds) {
+    if (!text_of(bytes).starts_with(kind.magic)) continue;
+    throw UsageError(fmt::format(
+        "data '{}' is a {} file; legal: text, .jsonl, or .bin of tokens (--data-format text reads "
+        "its bytes all the same)",
+        path, kind.name));
+  }
+}
+
+}  // namespace
+
 TokenFormat find_token_format(std::string_view path, std::span<const std::byte> bytes,
                               bool has_index) {
   const std::int32_t magic = magic_of(bytes);
   if (magic == kMagicU16 || magic == kMagicU32) return TokenFormat::kLlmc;
   if (path.ends_with(".jsonl")) return TokenFormat::kJsonl;
-  if (!path.ends_with(".bin")) return TokenFormat::kText;
+  if (!path.ends_with(".bin")) {
+    refuse_packed(path, bytes);
+    return TokenFormat::kText;
+  }
   return has_index ? TokenFormat::kMegatron : TokenFormat::kNanogpt;
 }
 

@@ -125,7 +125,7 @@ class TrainerOf final : public Trainer {
     if (!o.resume.empty()) {
       resume(o.resume);
     } else if (!o.init.empty()) {
-      agree(world, [&] { load_weights(o.init, stage_, optimizer_); });
+      agree(world, [&] { load_weights(o.init, plan_.config, stage_, optimizer_); });
     } else {
       initialize_weights(o.seed, stage_, optimizer_, threads_);
     }

@@ -403,7 +403,7 @@ Run declare_coll(Args& args) {
   args.flag("--explain-choice", o->explain_choice, "say which algorithm auto takes, and why");
   args.option("--budget-ms", o->budget_ms, "timed work per row", {.min = 0.001, .max = 60000});
   args.option("--iterations", o->iterations,
-              "timed iterations per row, instead of --budget-ms; 0: as many as fit it, 5 to 2000",
+              "timed calls per row, instead of --budget-ms; 0: as many as it pays for",
               {.min = 0, .max = 1000000});
   args.option("--warmup", o->warmup,
               "untimed calls before a row, beside the few that estimate its time",

@@ -66,11 +66,23 @@ sched::PlanRequest request_of(const Options& options) {
   return request;
 }
 
+// As a shell takes it for one word.
+std::string shell_word(const std::string& text) {
+  const bool plain = !text.empty() && text.find_first_not_of(
+                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                          "0123456789_./,:=+-") == std::string::npos;
+  if (plain) return text;
+  std::string word = "'";
+  for (const char letter : text)
+    word += letter == '\'' ? std::string("'\\''") : std::string{letter};
+  return word + "'";
+}
+
 // What `sinew train` is to be told to run it so.
 std::string train_arguments(const Options& options, const sched::RunShape& run) {
   const model::TrainOptions& o = options.train;
-  std::string text = fmt::format("--model {} --batch {} --seq {} --dtype {}", o.model, run.batch,
-                                 run.time, o.dtype);
+  std::string text = fmt::format("--model {} --batch {} --seq {} --dtype {}", shell_word(o.model),
+                                 run.batch, run.time, o.dtype);
   const model::TrainOptions plain;
   const auto add = [&text](std::string_view name, const auto& value, const auto& usual) {
     if (value != usual) text += fmt::format(" {} {}", name, value);

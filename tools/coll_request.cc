@@ -228,9 +228,8 @@ void require_fit(const CollOptions& options, const Args& args, bool on_device) {
 }
 
 bench::RepeatOptions repeat_options(const CollOptions& options) {
-  return {.budget_s = options.budget_ms * 1e-3,
-          .iterations = options.iterations,
-          .warmup = options.warmup};
+  return {
+      .budget_s = options.budget_ms * 1e-3, .calls = options.iterations, .warmup = options.warmup};
 }
 
 std::string average_line(std::vector<double>& rates_gbps) {

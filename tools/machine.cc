@@ -31,27 +31,43 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// The folder of this process in the unified control group tree.
-std::string cgroup_folder() {
+// Limits of memory in control groups: the unified hierarchy's, and version 1's.
+struct MemoryGroups {
+  std::string root;
+  std::string line;  // how this process's group begins in /proc/self/cgroup, after the number
+  std::string file;
+};
+const MemoryGroups kMemoryGroups[] = {
+    {"/sys/fs/cgroup", "::", "/memory.max"},
+    {"/sys/fs/cgroup/memory", ":memory:", "/memory.limit_in_bytes"},
+};
+
+// The folder of this process's group.
+std::string folder_of(const MemoryGroups& groups) {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("0::")) return "/sys/fs/cgroup" + line.substr(3);
+    const std::size_t colon = line.find(':');
+    if (colon != std::string::npos && line.compare(colon, groups.line.size(), groups.line) == 0)
+      return groups.root + line.substr(colon + groups.line.size());
   }
-  return "/sys/fs/cgroup";
+  return groups.root;
 }
 
 // The tightest limits between this process's group and the root.
 void read_cgroup(Machine& machine) {
   machine.cgroup_cores = comm::usable_cores().quota;
-  std::string folder = cgroup_folder();
-  while (folder.size() >= std::strlen("/sys/fs/cgroup")) {
-    std::istringstream memory(first_line(folder + "/memory.max"));
-    std::int64_t limit = 0;
-    if (memory >> limit && limit > 0) {
-      machine.cgroup_memory_bytes =
-          machine.cgroup_memory_bytes == 0 ? limit : std::min(machine.cgroup_memory_bytes, limit);
+  constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;  // version 1 says none by a huge one
+  for (const MemoryGroups& groups : kMemoryGroups) {
+    std::string folder = folder_of(groups);
+    while (folder.size() >= groups.root.size()) {
+      std::istringstream memory(first_line(folder + groups.file));
+      std::int64_t limit = 0;
+      if (memory >> limit && limit > 0 && limit < kNoLimit) {
+        machine.cgroup_memory_bytes =
+            machine.cgroup_memory_bytes == 0 ? limit : std::min(machine.cgroup_memory_bytes, limit);
+      }
+      folder.erase(folder.find_last_of('/'));
     }
-    folder.erase(folder.find_last_of('/'));
   }
 }
 

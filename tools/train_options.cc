@@ -63,8 +63,10 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
   args.option("--seed", o.seed, "of weights, data order and masks");
   args.option("--offload", o.offload,
               "folder whose files hold moments and masters: memory that the system may write out");
-  args.option("--init", o.init,
-              "start from the weights of this .safetensors file, or .bin file of llm.c");
+  args.option(
+      "--init", o.init,
+      "start from the weights of this .safetensors file, folder or .index.json of several, or .bin "
+      "file of llm.c");
   args.option("--resume", o.resume,
               "go on from the newest checkpoint in this folder: the same model, seed, data and "
               "--seq; layout, "

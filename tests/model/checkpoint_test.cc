@@ -383,21 +383,21 @@ TEST(LoadWeights, AcceptsThePrefixAndConvertsAndNamesWhatIsMissing) {
   for (const char* prefix : {"", "transformer."}) {
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
       std::fill_n(stage.weights(), stage.count(), -1.0);
-      load_weights(write(prefix, dtype, ""), stage);
+      load_weights(write(prefix, dtype, ""), config, stage);
       for (const Parameter& p : stage.parameters()) {
         for (std::int64_t i = 0; i < p.slice.local_count(); ++i)
           ASSERT_EQ(stage.weights()[p.offset + i], static_cast<double>(i % 7) * 0.5);
       }
     }
   }
-  const std::string missing =
-      test::usage_error_of([&] { load_weights(write("", DType::kF32, "h.0.ln_2.bias"), stage); });
+  const std::string missing = test::usage_error_of(
+      [&] { load_weights(write("", DType::kF32, "h.0.ln_2.bias"), config, stage); });
   EXPECT_NE(missing.find("no tensor 'h.0.ln_2.bias'"), std::string::npos);
   const Config wider{"test", 1, 1, 8, 3, 2};
   Stage<double> other(wider, StageParts::one(wider, {0, 1, true, true}), {}, nullptr, {1, 1}, {},
                       {}, memory);
   const std::string shape =
-      test::usage_error_of([&] { load_weights(write("", DType::kF32, ""), other); });
+      test::usage_error_of([&] { load_weights(write("", DType::kF32, ""), wider, other); });
   EXPECT_NE(shape.find("has shape [3, 4]; the model needs [3, 8]"), std::string::npos);
 }
 

@@ -43,7 +43,7 @@ TEST(LlmcModel, BothVersionsGiveTheLogitsOfPyTorchTo1e12) {
     Memory memory;
     Stage<double> stage(config, StageParts::one(config, {0, 2, true, true}), {}, nullptr, {2, 8},
                         {}, {}, memory);
-    load_weights(path_of(kind), stage);
+    load_weights(path_of(kind), config, stage);
     const auto tokens = golden<std::int32_t>("tokens");
     const std::vector<std::int32_t> targets(tokens.size(), -1);
     static_cast<void>(stage.forward(stage.open(0), {tokens.data(), targets.data()}, 0.0,

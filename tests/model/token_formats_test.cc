@@ -140,6 +140,17 @@ TEST(TokenFormats, JsonlIsTheTextsOfItsLinesEachEnded) {
   EXPECT_NE(message(directory.write("none.jsonl", "\n\n")).find("no document"), std::string::npos);
 }
 
+TEST(TokenFormats, PackedFilesAreNotTextUnlessTheUserSaysSo) {
+  const test::ScratchDirectory directory;
+  for (const auto& [magic, name] : std::vector<std::pair<std::string, std::string>>{
+           {"\x1f\x8b", "gzip"}, {"PK\x03\x04", "zip"}, {"PAR1", "parquet"}}) {
+    const std::string path = directory.write("data", magic + std::string(100, 'x'));
+    EXPECT_NE(message(path).find("is a " + name + " file"), std::string::npos) << message(path);
+    const Tokens tokens(path, {.format = "text", .tokenizer = {}});
+    EXPECT_EQ(tokens.size(), static_cast<std::int64_t>(100 + magic.size()));
+  }
+}
+
 TEST(TokenFormats, AutoGoesByContentThenByName) {
   const auto found = [](const char* path, const std::string& content, bool has_index) {
     return find_token_format(path, std::as_bytes(std::span(content)), has_index);

@@ -26,7 +26,6 @@ TEST(RunEnds, FullStandardOutputIsOneLineInEveryCommand) {
     const Outcome outcome = run_process({"bash", "-c", command + " > /dev/full"}, 30000);
     EXPECT_EQ(outcome.exit_code, 1) << command;
     EXPECT_EQ(count_lines(outcome.err), 1) << command << outcome.err;
-    EXPECT_NE(outcome.err.find("standard output"), std::string::npos) << command << outcome.err;
   }
 }
 
