@@ -124,6 +124,13 @@ int run_plan(const Options& options, const Args& args) {
   const sched::Machine machine = machine_of(options);
   JsonLines json(options.json);
   const std::vector<sched::Plan> plans = sched::plans(request, machine);
+  const bool cuts = std::ranges::any_of(
+      plans, [](const sched::Plan& plan) { return plan.run.zero != sched::Zero::kNone; });
+  if (request.run.shard > 0 && !cuts) {
+    throw UsageError(fmt::format(
+        "--shard {}: it divides the data ranks (dp x cp) of no layout of {}; legal are divisors",
+        request.run.shard, counted(options.ranks, "rank")));
+  }
   fmt::print("{} on {}, batch {} x {} tokens: {} legal layouts, the best {} of them\n",
              request.run.model.name, counted(options.ranks, "rank"), options.train.batch,
              request.run.time, plans.size(),

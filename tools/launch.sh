@@ -20,6 +20,7 @@ for ((rank = 0; rank < world; ++rank)); do
   SINEW_RANK=$rank SINEW_WORLD=$world SINEW_MEET=$meet "$@" &
   ranks+=($!)
 done
+exec 2>/dev/null  # bash would tell of a killed rank in its own words; the others say it in theirs
 for ((left = world; left > 0; --left)); do
   wait -n || exit $?
 done

@@ -1,6 +1,8 @@
 // Commands that start ranks: what they write and that runs are right.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -401,6 +403,37 @@ TEST(Plan, KnowsBothFamiliesAndWhatTrainIsToBeTold) {
       EXPECT_EQ(trained.exit_code, 0) << arguments << trained.err;
     }
     EXPECT_EQ(kinds.size(), 4U);
+  }
+}
+
+// What a script finds in a record is what tools/README.md says is there.
+TEST(Records, EveryKeyIsDocumented) {
+  const TestFolder folder;
+  std::ifstream file(SINEW_SOURCE_DIR "/tools/README.md");
+  const std::string readme{std::istreambuf_iterator<char>(file), {}};
+  const std::string model = "--model byte-tiny --seq 8 --batch 4";
+  const std::vector<std::pair<int, std::string>> commands = {
+      {2, "coll --bytes 8 --budget-ms 0.1 --check --baseline mpi"},
+      {1, "coll --bytes 8 --budget-ms 0.1 --device twin"},
+      {2, "p2p --bytes 8 --budget-ms 0.1"},
+      {0, "verify --world 2 --microbatches 2"},
+      {0, "simulate --world 2 --bytes 8"},
+      {0, "simulate --op pipeline --algo 1f1b --world 2"},
+      {0, "explain --world 2"},
+      {0, "explain --op pipeline --algo 1f1b --world 2"},
+      {0, "plan --ranks 2 " + model}};
+  for (const auto& [ranks, command] : commands) {
+    const std::string arguments = command + " --json " + folder.path("rows");
+    const Outcome outcome = ranks > 0 ? run_sinew_ranks(ranks, arguments) : run_sinew(arguments);
+    ASSERT_EQ(outcome.exit_code, 0) << command << outcome.err;
+    const std::string name = command.substr(0, command.find(' '));
+    const std::size_t row = readme.find("\n| " + name + " | ");
+    ASSERT_NE(row, std::string::npos) << name;
+    const std::string keys = readme.substr(row, readme.find('\n', row + 1) - row);
+    for (const nlohmann::json& line : json_lines(folder.read("rows"))) {
+      for (const auto& [key, value] : line.items())
+        EXPECT_NE(keys.find("`" + key + "`"), std::string::npos) << name << ": " << key;
+    }
   }
 }
 
