@@ -12,13 +12,17 @@ HWY_BEFORE_NAMESPACE();
 namespace sinew::kernels::HWY_NAMESPACE {
 namespace {
 
-// The rows of a table come in an order the hardware does not foresee: each is fetched while the one
-// before it is worked on. `pack`: the elements worked on at a time, one line or more of the row.
+// The rows of a table come in an order the hardware does not foresee: each is fetched into the
+// second level two rows before its turn (8192 rows of 768 bf16 from memory: lookup 0.60 ms,
+// scatter-add 1.1 ms; one row before and into the first level 0.75 and 1.75 ms). `pack`: the
+// elements worked on at a time, one line or more of the row.
+constexpr std::int64_t kRowsAhead = 2;
+
 template <std::int64_t pack, typename T>
 HWY_INLINE void prefetch_at(const T* row, std::int64_t c) {
   constexpr std::int64_t kLineElements = 64 / sizeof(T);
   if (row == nullptr) return;
-  for (std::int64_t i = 0; i < pack; i += kLineElements) hwy::Prefetch(row + c + i);
+  for (std::int64_t i = 0; i < pack; i += kLineElements) __builtin_prefetch(row + c + i, 0, 2);
 }
 
 template <typename T>
@@ -44,7 +48,8 @@ void forward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* t
       rows_bypass_cache(y + first_token * channels, last_token - first_token, channels, 1);
   for (std::int64_t i = first_token; i < last_token; ++i) {
     const T* source = row_of(shape, table, tokens[i]);
-    const T* next = i + 1 < last_token ? row_of(shape, table, tokens[i + 1]) : nullptr;
+    const T* next =
+        i + kRowsAhead < last_token ? row_of(shape, table, tokens[i + kRowsAhead]) : nullptr;
     const T* position = positions != nullptr ? positions + (i % shape.time) * channels : nullptr;
     const auto body = [&](auto io, std::int64_t c) SINEW_LAMBDA {
       prefetch_at<kPackElements<T>>(next, c);
@@ -74,7 +79,8 @@ void backward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* 
   for (std::int64_t i = 0; i < count; ++i) {
     const T* source = d_y + i * shape.channels + begin;
     float* row = const_cast<float*>(row_of<float>(shape, d_table, tokens[i]));
-    const float* next = i + 1 < count ? row_of<float>(shape, d_table, tokens[i + 1]) : nullptr;
+    const float* next =
+        i + kRowsAhead < count ? row_of<float>(shape, d_table, tokens[i + kRowsAhead]) : nullptr;
     if (next != nullptr) next += begin;
     if (row != nullptr) add_row(row + begin, source, next, end - begin);
     if (d_positions != nullptr) {

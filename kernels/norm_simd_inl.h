@@ -224,8 +224,6 @@ HWY_INLINE void gradient_means(const Backward<T>& a, std::int64_t first, RowFact
     const auto w = io.load(a.weight + c);
     for_rows<rows>([&](auto r) SINEW_LAMBDA {
       const std::int64_t at = (first + r) * a.channels + c;
-      // Memory is read while means are taken, too: d_x for the pass that writes it.
-      hwy::Prefetch(a.d_x + at);
       const auto times = [](FloatVec p, FloatVec q) SINEW_LAMBDA { return hn::Mul(p, q); };
       const auto g = apply(times, io.load(a.d_y + at), w);  // 0 past the end
       const auto add_product = [&](FloatVec v, FloatVec by, FloatVec plus) SINEW_LAMBDA {
@@ -289,9 +287,10 @@ HWY_INLINE void backward_group(const Backward<T>& a, std::int64_t first) {
       };
       const auto n = apply(to_normed, io.load(a.x + at));
       // The next group, into the second level: in the first it displaced the rows at work (8192 x
-      // 768 from memory: f32 4.4 ms there, 3.85 ms so; bf16 2.7 and 1.95 ms).
+      // 768 from memory: f32 4.4 ms there, 3.2 ms so; bf16 2.7 and 1.5 ms).
       fetch_second_level(a.x + at + rows * a.channels);
       fetch_second_level(a.d_y + at + rows * a.channels);
+      if constexpr (kInput) fetch_second_level(a.d_x + at + rows * a.channels);
       if constexpr (kParameters) {
         const auto add_product = [](FloatVec p, FloatVec q, FloatVec plus)
                                      SINEW_LAMBDA { return hn::MulAdd(p, q, plus); };
