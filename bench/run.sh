@@ -143,6 +143,7 @@ part_training_recompute() { record training_recompute bench/training/laws.py rec
 part_training_overlap() { record training_overlap bench/training/laws.py overlap; }
 # Over a cable between two hosts; memory and checkpoints; a sequence that one rank cannot hold.
 part_training_cable() { record training_cable bench/training/laws.py cable; }
+part_training_row_chunks() { record training_row_chunks bench/training/laws.py row_chunks; }
 part_training_memory() { record training_memory bench/training/laws.py memory; }
 part_training_long_context() { record training_long_context bench/training/laws.py long_context; }
 part_training_ring() { record training_ring build/bench/bench_ring; }
@@ -156,7 +157,7 @@ parts=("$@")
 ((${#parts[@]})) || parts=(collectives_2 collectives_4 collectives_8 symmetric_2 symmetric_4 symmetric_8
                              operations_2 operations_4 operations_8 tune_2 signature_2 p2p
                              kernels attention gemm_f32 gemm_bf16 gemm_2 ladder layers step training training_layouts
-                             training_recompute training_overlap training_cable training_memory
+                             training_recompute training_overlap training_cable training_row_chunks training_memory
                              training_long_context training_ring sample)
 for part in "${parts[@]}"; do
   declare -F "part_$part" >/dev/null || { echo "bench: unknown part '$part'" >&2; exit 2; }

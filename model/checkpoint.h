@@ -50,16 +50,27 @@ struct CheckpointPaths {
 };
 
 // Throws Error on every rank when any cannot write; the checkpoints before stay as they are.
+// keep_last: once the new one is the newest, all but so many of the directory are removed; 0: none.
 template <typename T>
 void save_checkpoint(const std::string& directory, const TrainingState& state, Stage<T>& stage,
-                     Optimizer<T>& optimizer, Parallel& parallel);
+                     Optimizer<T>& optimizer, Parallel& parallel, std::int64_t keep_last = 0);
+
+// Resuming needs every file; sampling and export need no moments: the file may be gone.
+enum class CheckpointUse : std::uint8_t { kResume, kWeights };
 
 // The newest complete checkpoint in `directory`: the one that `latest` names, or without that file
 // the highest step; or `directory` itself when it is one. Throws UsageError when there is none, and
 // when `latest` is damaged.
-[[nodiscard]] CheckpointPaths find_checkpoint(const std::string& directory);
+[[nodiscard]] CheckpointPaths find_checkpoint(const std::string& directory,
+                                              CheckpointUse use = CheckpointUse::kResume);
 // Refuses, as parse_state, also a text that is not the one written, or of another folder's step.
 [[nodiscard]] TrainingState read_state(const CheckpointPaths& paths);
+// Both at once.
+struct Checkpoint {
+  CheckpointPaths paths;
+  TrainingState state;
+};
+[[nodiscard]] Checkpoint open_checkpoint(const std::string& directory, CheckpointUse use);
 // Throws UsageError in one line; any text is safe to pass.
 [[nodiscard]] TrainingState parse_state(std::string_view json_text, const std::string& where);
 [[nodiscard]] std::string print_state(const TrainingState& state);
@@ -94,6 +105,11 @@ void load_weights(const std::string& path, const Config& config, Stage<T>& stage
 // `step` of `directory` and the newest.
 void publish_checkpoint(const std::string& directory, const std::string& partial,
                         std::int64_t step);
+// Of the checkpoints in `directory` up to step `newest` keeps the last `keep`, `newest` among them,
+// and removes those before; of no other run's later steps, nor of folders that hold anything else
+// than a checkpoint's files. A kill leaves each whole or unfinished. Throws Error when one cannot
+// be removed.
+void remove_older(const std::string& directory, std::int64_t newest, std::int64_t keep);
 // Removes what a killed run left in a directory that nothing else writes to: checkpoints that were
 // never finished, and texts without their names. Only files of the names that are written here.
 void remove_unfinished(const std::string& directory);

@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -144,6 +146,22 @@ void publish_checkpoint(const std::string& directory, const std::string& partial
   flush_directory(directory);
 }
 
+namespace {
+
+constexpr std::array kFiles = {"model.safetensors", "optimizer.safetensors", "state.json"};
+
+// Whether the folder holds a checkpoint's files and nothing else.
+bool holds_checkpoint_only(const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (std::find(kFiles.begin(), kFiles.end(), name) == kFiles.end()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 void remove_unfinished(const std::string& directory) {
   std::error_code ignored;
   std::vector<fs::path> unfinished;
@@ -156,13 +174,37 @@ void remove_unfinished(const std::string& directory) {
       unfinished.push_back(entry.path());
   }
   for (const fs::path& path : unfinished) {
-    for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"})
+    for (const char* name : kFiles)
       if (fs::is_directory(path, ignored)) fs::remove(path / name, ignored);
     fs::remove(path, ignored);  // a folder that holds anything else stays
   }
 }
 
-CheckpointPaths find_checkpoint(const std::string& directory) {
+void remove_older(const std::string& directory, std::int64_t newest, std::int64_t keep) {
+  std::error_code ignored;
+  std::vector<std::int64_t> steps;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    const auto step = step_of(entry.path().filename().string());
+    if (step && *step <= newest && entry.path() == step_path(directory, *step) &&
+        entry.is_directory(ignored) && !entry.is_symlink(ignored) &&
+        holds_checkpoint_only(entry.path()))
+      steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end(), std::greater<>());
+  for (std::size_t i = static_cast<std::size_t>(keep); i < steps.size(); ++i) {
+    const std::string path = step_path(directory, steps[i]);
+    // Unfinished first: what a kill leaves of it is nothing to resume from.
+    const std::string aside = path + std::string(kPartial);
+    std::error_code error;
+    fs::remove_all(aside, error);
+    if (!error) fs::rename(path, aside, error);
+    if (!error) fs::remove_all(aside, error);
+    if (error)
+      throw Error(fmt::format("checkpoint '{}' cannot be removed: {}", path, error.message()));
+  }
+}
+
+CheckpointPaths find_checkpoint(const std::string& directory, CheckpointUse use) {
   // What may not be looked into is said in one line.
   const auto exists = [](const std::string& path) {
     std::error_code error;
@@ -192,6 +234,7 @@ CheckpointPaths find_checkpoint(const std::string& directory) {
   CheckpointPaths paths{base + "/model.safetensors", base + "/optimizer.safetensors",
                         base + "/state.json"};
   for (const std::string& path : {paths.model, paths.optimizer, paths.state}) {
+    if (use == CheckpointUse::kWeights && path == paths.optimizer) continue;
     if (!exists(path))
       throw UsageError(fmt::format("checkpoint '{}' is damaged: '{}' is missing", base, path));
   }
@@ -218,8 +261,9 @@ std::string print_state(const TrainingState& state) {
   return document.dump(2) + "\n";
 }
 
-TrainingState parse_state(std::string_view json_text, const std::string& where) {
-  const json document = json::parse(json_text, nullptr, false);
+namespace {
+
+TrainingState state_of(const json& document, const std::string& where) {
   if (document.is_discarded() || !document.is_object())
     throw UsageError(damaged(where, "no JSON object"));
   const auto number = [&](const char* key) { return number_of(document, key, where); };
@@ -241,15 +285,20 @@ TrainingState parse_state(std::string_view json_text, const std::string& where) 
   return state;
 }
 
+}  // namespace
+
+TrainingState parse_state(std::string_view json_text, const std::string& where) {
+  return state_of(json::parse(json_text, nullptr, false), where);
+}
+
 TrainingState read_state(const CheckpointPaths& paths) {
-  const std::string text = read_text(paths.state);
-  const json document = json::parse(text, nullptr, false);
+  const json document = json::parse(read_text(paths.state), nullptr, false);
   if (document.is_object()) {
     const auto checksum = document.find("checksum");
     if (checksum == document.end() || *checksum != checksum_of(document))
       throw UsageError(damaged(paths.state, "its checksum is missing or not that of its text"));
   }
-  TrainingState state = parse_state(text, paths.state);
+  TrainingState state = state_of(document, paths.state);
   // One that was put into another checkpoint's folder; a copied folder may have any other name.
   const fs::path folder = fs::path(paths.state).parent_path().filename();
   const std::optional<std::int64_t> named = step_of(folder.string());
@@ -257,6 +306,12 @@ TrainingState read_state(const CheckpointPaths& paths) {
     throw UsageError(damaged(
         paths.state, fmt::format("it is of step {}, its folder of step {}", state.step, *named)));
   return state;
+}
+
+Checkpoint open_checkpoint(const std::string& directory, CheckpointUse use) {
+  Checkpoint opened{find_checkpoint(directory, use), {}};
+  opened.state = read_state(opened.paths);
+  return opened;
 }
 
 }  // namespace sinew::model

@@ -70,9 +70,10 @@ class Output {
 template <typename W>
 class CheckpointDraft {
  public:
-  CheckpointDraft(const std::string& directory, const TrainingState& state)
+  CheckpointDraft(const std::string& directory, const TrainingState& state, std::int64_t keep_last)
       : directory_(directory),
         state_(state),
+        keep_last_(keep_last),
         partial_(step_path(directory, state.step) + std::string(kPartial)),
         model_(partial_ + "/model.safetensors", state.config, dtype_of_v<W>, true),
         moments_(partial_ + "/optimizer.safetensors", state.config, dtype_of_v<W>, false),
@@ -139,6 +140,7 @@ class CheckpointDraft {
       }
       write_text(partial_ + "/state.json", print_state(state_));
       publish_checkpoint(directory_, partial_, state_.step);
+      if (keep_last_ > 0) remove_older(directory_, state_.step, keep_last_);
     });
   }
 
@@ -154,6 +156,7 @@ class CheckpointDraft {
 
   std::string directory_;
   TrainingState state_;
+  std::int64_t keep_last_;
   std::string partial_;
   Output model_;
   Output moments_;
@@ -166,12 +169,10 @@ namespace {
 
 // Its files exist and it knows what this rank writes.
 template <typename T>
-std::unique_ptr<CheckpointDraft<kernels::Wide<T>>> make_draft(const std::string& directory,
-                                                              const TrainingState& state,
-                                                              Stage<T>& stage,
-                                                              Optimizer<T>& optimizer,
-                                                              Parallel& parallel) {
-  auto draft = std::make_unique<CheckpointDraft<kernels::Wide<T>>>(directory, state);
+std::unique_ptr<CheckpointDraft<kernels::Wide<T>>> make_draft(
+    const std::string& directory, const TrainingState& state, std::int64_t keep_last,
+    Stage<T>& stage, Optimizer<T>& optimizer, Parallel& parallel) {
+  auto draft = std::make_unique<CheckpointDraft<kernels::Wide<T>>>(directory, state, keep_last);
   agree(parallel.world(), [&] {
     if (parallel.rank() == 0) draft->create();
   });
@@ -194,8 +195,8 @@ std::unique_ptr<CheckpointDraft<kernels::Wide<T>>> make_draft(const std::string&
 
 template <typename T>
 void save_checkpoint(const std::string& directory, const TrainingState& state, Stage<T>& stage,
-                     Optimizer<T>& optimizer, Parallel& parallel) {
-  const auto draft = make_draft(directory, state, stage, optimizer, parallel);
+                     Optimizer<T>& optimizer, Parallel& parallel, std::int64_t keep_last) {
+  const auto draft = make_draft(directory, state, keep_last, stage, optimizer, parallel);
   agree(parallel.world(), [&] { draft->write(); });
   draft->publish(parallel);
 }
@@ -214,9 +215,10 @@ CheckpointWriter<T>::~CheckpointWriter() {
 }
 
 template <typename T>
-void CheckpointWriter<T>::start(const std::string& directory, const TrainingState& state) {
+void CheckpointWriter<T>::start(const std::string& directory, const TrainingState& state,
+                                std::int64_t keep_last) {
   finish();
-  draft_ = make_draft(directory, state, stage_, optimizer_, parallel_);
+  draft_ = make_draft(directory, state, keep_last, stage_, optimizer_, parallel_);
   draft_->keep_copies();
   error_ = nullptr;
   done_.store(false, std::memory_order_relaxed);
@@ -256,7 +258,7 @@ void CheckpointWriter<T>::complete() {
 
 #define SINEW_INSTANTIATE(T)                                                            \
   template void save_checkpoint<T>(const std::string&, const TrainingState&, Stage<T>&, \
-                                   Optimizer<T>&, Parallel&);                           \
+                                   Optimizer<T>&, Parallel&, std::int64_t);             \
   template class CheckpointWriter<T>;
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(double)

@@ -37,7 +37,8 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  void start(const std::string& directory, const TrainingState& state);
+  // keep_last: as save_checkpoint's.
+  void start(const std::string& directory, const TrainingState& state, std::int64_t keep_last = 0);
   // The same on all ranks.
   [[nodiscard]] bool pending() const { return draft_ != nullptr; }
   // Makes the checkpoint the newest if all ranks have written.

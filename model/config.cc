@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "model/llmc_model.h"
@@ -203,10 +204,20 @@ sched::ModelShape shape_of(const Config& config) {
 }
 
 Config parse_config(std::string_view json_text, const std::string& where) {
-  const nlohmann::json document = nlohmann::json::parse(json_text, nullptr, false);
+  std::set<std::string> keys;
+  std::string twice;
+  const auto note_key = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& found) {
+    if (depth == 1 && event == nlohmann::json::parse_event_t::key &&
+        !keys.insert(found.get<std::string>()).second)
+      twice = found.get<std::string>();
+    return true;
+  };
+  const nlohmann::json document = nlohmann::json::parse(json_text, note_key, false);
   if (document.is_discarded() || !document.is_object()) {
     throw UsageError(fmt::format("{}: not a JSON object; legal keys: {}", where, legal_keys()));
   }
+  if (!twice.empty())
+    throw UsageError(fmt::format("{}: key {} is given twice; legal: once", where, model::quoted(twice)));
   Config config;
   config.name = where;
   for (const auto& [name, value] : document.items()) {

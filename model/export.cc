@@ -83,10 +83,10 @@ void check_target(const CheckpointPaths& paths, const std::string& path, const C
 
 }  // namespace
 
-void export_weights(const CheckpointPaths& paths, const std::string& path, DType dtype) {
+void export_weights(const Checkpoint& checkpoint, const std::string& path, DType dtype) {
   check_export(path, dtype);
   const bool llmc = path.ends_with(".bin");
-  const TrainingState state = read_state(paths);
+  const auto& [paths, state] = checkpoint;
   check_target(paths, path, state.config, dtype);
   const SafetensorsFile source(paths.model);
   if (llmc) check_llmc_model(state.config);

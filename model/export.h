@@ -22,6 +22,6 @@ void check_export(const std::string& path, DType dtype);
 // checkpoint's own files; Error when the file cannot be written, before the first byte of it where
 // the disk has too little room.
 // The file appears whole or not at all.
-void export_weights(const CheckpointPaths& paths, const std::string& path, DType dtype);
+void export_weights(const Checkpoint& checkpoint, const std::string& path, DType dtype);
 
 }  // namespace sinew::model

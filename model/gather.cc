@@ -1,6 +1,6 @@
 #include "model/gather.h"
 
-#include <algorithm>
+#include <limits>
 
 namespace sinew::model {
 
@@ -15,18 +15,22 @@ Trainer::Tensors gather(const Config& config, const Stage<T>& stage, const Optim
     begin.push_back(total);
     total += p.slice.logical_count();
   }
-  std::vector<double> values(static_cast<std::size_t>(total), 0.0);
+  // Of each element the largest that any rank holds, and of its negative: no two copies differ when
+  // one is the other's negative.
+  constexpr double kNothing = -std::numeric_limits<double>::infinity();
+  std::vector<double> values(2 * static_cast<std::size_t>(total), kNothing);
   for (const Parameter& p : stage.parameters()) {
-    if (!holds_for_all(p, parallel.coordinates()) || !optimizer.stands_for_owned()) continue;
     double* tensor = values.data() + begin[static_cast<std::size_t>(p.index)];
     for (const Piece& owned : optimizer.owned()) {
       const auto copy_from = [&](const auto* source) {
         for_each_run_within(p, owned.flat_begin, owned.flat_begin + owned.count,
                             [&](std::int64_t flat, std::int64_t logical, std::int64_t count) {
                               const auto* from = source + (flat - owned.flat_begin);
-                              std::transform(from, from + count, tensor + logical, [](auto value) {
-                                return static_cast<double>(kernels::widen(value));
-                              });
+                              for (std::int64_t i = 0; i < count; ++i) {
+                                const auto value = static_cast<double>(kernels::widen(from[i]));
+                                tensor[logical + i] = value;
+                                tensor[total + logical + i] = -value;
+                              }
                             });
       };
       if (array == Array::kGradients) {
@@ -39,8 +43,12 @@ Trainer::Tensors gather(const Config& config, const Stage<T>& stage, const Optim
       }
     }
   }
-  // Every element has one holder, so the sum is exact.
-  sum_over(&parallel.world(), values.data(), total);
+  max_over(&parallel.world(), values.data(), 2 * total, DType::kF64);
+  for (std::int64_t i = 0; i < total; ++i) {
+    double& value = values[static_cast<std::size_t>(i)];
+    if (value != -values[static_cast<std::size_t>(total + i)])
+      value = std::numeric_limits<double>::quiet_NaN();
+  }
 
   Trainer::Tensors tensors;
   for (std::size_t i = 0; i < whole.size(); ++i) {

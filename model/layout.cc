@@ -208,4 +208,10 @@ std::vector<Parameter> whole_parameters(const Config& config) {
   return flat_layout(config, {{0, config.layers, true, true}}, {}).parameters;
 }
 
+std::vector<std::string> parameter_names(const Config& config) {
+  std::vector<std::string> names;
+  for (const Parameter& p : whole_parameters(config)) names.push_back(p.name);
+  return names;
+}
+
 }  // namespace sinew::model

@@ -170,5 +170,7 @@ struct FlatLayout {
 
 // All parameters of the model, whole.
 [[nodiscard]] std::vector<Parameter> whole_parameters(const Config& config);
+// Their names, in model order.
+[[nodiscard]] std::vector<std::string> parameter_names(const Config& config);
 
 }  // namespace sinew::model

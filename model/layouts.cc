@@ -375,7 +375,7 @@ LayoutRun run_layout(const TrainPlan& plan, comm::Communicator& world, const Bat
     if (step == 0) run.gradients = trainer->gather_gradients();
   }
   run.weights = trainer->gather_weights();
-  for (const Parameter& p : whole_parameters(plan.config)) run.names.push_back(p.name);
+  run.names = parameter_names(plan.config);
   run.digits = plan.options.dtype == "f64" ? 53 : plan.options.dtype == "f32" ? 24 : 8;
   return run;
 }

@@ -82,6 +82,8 @@ void check_counts(const TrainOptions& o) {
   require(
       o.save_every >= 0,
       fmt::format("--save-every {}; legal values: 1 and more, 0 for the end only", o.save_every));
+  require(o.keep_last >= 0,
+          fmt::format("--keep-last {}; legal values: 1 and more, 0 for all", o.keep_last));
   require(
       o.eval_every >= 0,
       fmt::format("--eval-every {}; legal values: 1 and more, 0 for the end only", o.eval_every));

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "model/checkpoint.h"
 #include "model/decoder.h"
 #include "sched/base/check.h"
 #include "sched/base/error.h"
@@ -61,16 +60,14 @@ std::int32_t pick(const float* logits, std::int64_t count, double temperature, s
   return order.back();
 }
 
-void sample(const SampleOptions& options, kernels::Threads threads,
+void sample(const Checkpoint& checkpoint, const SampleOptions& options, kernels::Threads threads,
             const std::function<void(std::int32_t)>& on_token) {
-  const CheckpointPaths paths = find_checkpoint(options.checkpoint);
-  const TrainingState state = read_state(paths);
-  const Config& config = state.config;
+  const Config& config = checkpoint.state.config;
   check(options, config);
   Memory memory;
   Stage<float> stage(config, StageParts::one(config, {0, config.layers, true, true}), {}, nullptr,
                      {1, 1}, {}, threads, memory);
-  load_model(paths, state, stage);
+  load_model(checkpoint.paths, checkpoint.state, stage);
   Decoder<float> decoder(config, stage, threads);
 
   std::vector<std::int32_t> context = options.prompt;

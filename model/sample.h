@@ -1,19 +1,17 @@
 // Sampling: text from a checkpoint, on one rank. Of its files those of weights and state are read
-// and checked; optimizer.safetensors must be there but is not opened, and damage in it changes no
-// sample.
+// and checked; optimizer.safetensors may be gone.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "kernels/threads.h"
+#include "model/checkpoint.h"
 
 namespace sinew::model {
 
 struct SampleOptions {
-  std::string checkpoint;            // directory as written by training
   std::vector<std::int32_t> prompt;  // at least one token
   std::int64_t tokens = 200;
   double temperature = 1.0;  // 0: the likeliest token
@@ -24,7 +22,7 @@ struct SampleOptions {
 // Calls on_token for each sampled token; the same options give the same tokens. Once the context is
 // full it slides: all but the newest half is dropped. Throws UsageError for options out of range,
 // naming the legal values.
-void sample(const SampleOptions& options, kernels::Threads threads,
+void sample(const Checkpoint& checkpoint, const SampleOptions& options, kernels::Threads threads,
             const std::function<void(std::int32_t)>& on_token);
 
 // Draws from softmax(logits / temperature) over the top_k largest, with `uniform` in [0, 1). Ties

@@ -46,12 +46,6 @@ Memory open_memory(Parallel& parallel, const TrainDevice& device) {
   return Memory(device.accelerator, sends ? device.accelerator : nullptr);
 }
 
-std::vector<std::string> parameter_names(const Config& config) {
-  std::vector<std::string> names;
-  for (const Parameter& p : whole_parameters(config)) names.push_back(p.name);
-  return names;
-}
-
 StageParts stage_parts(const TrainPlan& plan, int pipeline_rank) {
   const std::vector<sched::Recompute> kinds = plan.run.recompute_kinds();
   StageParts parts{.stages = {},
@@ -60,6 +54,12 @@ StageParts stage_parts(const TrainPlan& plan, int pipeline_rank) {
   for (const int stage : sched::stages_of(plan.schedule, pipeline_rank))
     parts.stages.push_back(stage_shape(plan.config, plan.schedule.stages(), stage));
   return parts;
+}
+
+// The rank that finds a plan's fault: of those with a first piece of the batch, which has a target,
+// the one whose slice of the tensor is the last.
+bool finds_fault(const Parallel& parallel) {
+  return parallel.data_rank() == 0 && parallel.coordinates().tp + 1 == parallel.grid().sizes().tp;
 }
 
 // A resumed run sees the sequences that the run before it would have seen next.
@@ -107,7 +107,8 @@ class TrainerOf final : public Trainer {
                 .data = parallel_.shard(),
                 .groups = parallel_.shard_groups(),
                 .narrow_gradients = plan.options.gradients == "bf16",
-                .keeps_gathered = plan.run.keeps_gathered()},
+                .keeps_gathered = plan.run.keeps_gathered(),
+                .fault = finds_fault(parallel_) ? plan.fault : ""},
                threads_, memory_,
                {.context = parallel_.context(),
                 .context_mode = plan.run.context_mode,
@@ -166,9 +167,9 @@ class TrainerOf final : public Trainer {
     state.dtype = plan_.options.dtype;
     if (dataset_ != nullptr) state.data = dataset_->order();
     if (plan_.options.async_save) {
-      writer_.start(directory, state);
+      writer_.start(directory, state, plan_.options.keep_last);
     } else {
-      save_checkpoint(directory, state, stage_, optimizer_, parallel_);
+      save_checkpoint(directory, state, stage_, optimizer_, parallel_, plan_.options.keep_last);
     }
   }
   void finish_save() override { writer_.finish(); }
@@ -391,11 +392,11 @@ std::optional<double> TrainerOf<T>::validate() {
 
 template <typename T>
 void TrainerOf<T>::resume(const std::string& directory) {
-  CheckpointPaths paths;
-  TrainingState state;
+  Checkpoint opened;
+  const CheckpointPaths& paths = opened.paths;
+  const TrainingState& state = opened.state;
   agree(parallel_.world(), [&] {
-    paths = find_checkpoint(directory);
-    state = read_state(paths);
+    opened = open_checkpoint(directory, CheckpointUse::kResume);
     Config named = state.config;
     named.name = plan_.config.name;
     if (named != plan_.config) {

@@ -68,6 +68,7 @@ struct TrainOptions {
   std::string recompute = "none";  // none, selective or full; or one for each layer, by commas
   std::string out;  // checkpoints, metrics.jsonl, summary.json; empty: nothing is written
   std::int64_t save_every = 0;  // 0: at the end only (when out is set)
+  std::int64_t keep_last = 0;   // checkpoints in out, older ones are removed; 0: all
   std::int64_t eval_every = 0;  // 0: at the end only
   std::int64_t eval_windows = 64;
   double validation_fraction = 0.05;
@@ -84,6 +85,9 @@ struct TrainPlan {
   sched::PipeFacts facts;          // of its proof
   BatchShape microbatch;           // of one microbatch, whole sequences
   std::int64_t replica_batch = 0;  // sequences of one data-parallel replica and step
+  // For tests of what compares layouts: a tensor whose gradient one rank finds twice as large as it
+  // is, in every step. Empty: none.
+  std::string fault;
 };
 
 // Throws UsageError in one line: the value, the rule, the legal values. Needs no other rank.

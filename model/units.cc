@@ -231,8 +231,23 @@ typename Units<T>::W* Units<T>::head_gradient(std::size_t unit) {
   return sharding_.uses_working() ? gradient_buffer(unit, true).data : head_share_;
 }
 
+// What each microbatch adds, or the step's sum.
+template <typename T>
+void Units<T>::double_faulty(std::size_t unit, bool last) {
+  const Unit& u = flat_.units[unit];
+  for (const Parameter& p : flat_.parameters) {
+    if (p.name != sharding_.fault || p.second_copy || p.offset < u.begin ||
+        p.offset >= u.begin + u.count)
+      continue;
+    if (!sharding_.uses_working() && !last) return;
+    W* gradient = this->gradient(unit) + (p.offset - u.begin);
+    kernels::add<W>(gradient, gradient, p.slice.local_count(), threads_);
+  }
+}
+
 template <typename T>
 void Units<T>::gradient_done(std::size_t unit, bool last) {
+  if (!sharding_.fault.empty()) double_faulty(unit, last);
   if (sharding_.uses_working()) deliver(gradient_buffer(unit, false));
   if (!sharding_.cuts_gradients() && last && !is_tied(unit)) start_reduction(unit);
 }

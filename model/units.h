@@ -37,6 +37,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -56,6 +57,7 @@ struct Sharding {
   comm::Communicator* groups = nullptr;  // one rank of each: those with the same pieces
   bool narrow_gradients = false;         // of weights narrower than their sums: kept like them
   bool keeps_gathered = false;           // with stage 3: layers' weights, from forward to backward
+  std::string fault{};  // of tests: the parameter whose gradient this rank finds twice as large
   [[nodiscard]] int ranks() const { return data == nullptr ? 1 : data->world(); }
   [[nodiscard]] int rank() const { return data == nullptr ? 0 : data->rank(); }
   // What units must be a multiple of.
@@ -166,6 +168,7 @@ class Units {
   void scatter(Buffer<W>& buffer);
   void absorb(Buffer<W>& buffer);
   void deliver(Buffer<W>& buffer);
+  void double_faulty(std::size_t unit, bool last);
   void collect_oldest();
   void start_reduction(std::size_t unit);
   void wait_for_reductions();

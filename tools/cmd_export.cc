@@ -6,6 +6,7 @@
 #include "model/export.h"
 #include "sched/base/error.h"
 #include "tools/command.h"
+#include "tools/escape.h"
 #include "tools/output.h"
 
 namespace sinew::tools {
@@ -25,11 +26,11 @@ int run_export(const Options& options) {
   const Output looked_at("--to", options.to);
   const DType dtype = parse_dtype(options.dtype);
   model::check_export(options.to, dtype);
-  const model::CheckpointPaths paths = model::find_checkpoint(options.checkpoint);
-  model::export_weights(paths, options.to, dtype);
-  const model::TrainingState state = model::read_state(paths);
-  fmt::print("{}: model {} of step {}, {}\n", options.to, state.config.name, state.step,
-             options.dtype);
+  const model::Checkpoint checkpoint =
+      model::open_checkpoint(options.checkpoint, model::CheckpointUse::kWeights);
+  model::export_weights(checkpoint, options.to, dtype);
+  fmt::print("{}: model {} of step {}, {}\n", escaped(options.to),
+             escaped(checkpoint.state.config.name), checkpoint.state.step, options.dtype);
   return 0;
 }
 

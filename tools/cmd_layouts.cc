@@ -25,6 +25,7 @@ struct Options {
   model::TrainOptions train;
   std::string precisions = "all";
   std::int64_t sample = 0;
+  std::string fault;
   std::string transport = "auto";
   std::string json;
   double timeout_s = 60;
@@ -155,8 +156,18 @@ class Worst {
   std::vector<Row> rows_;
 };
 
+// A layout that trains the model of one rank; or with a fault, one whose errors name it first.
+bool holds(const model::LayoutError& error, double bound, const std::string& fault) {
+  return fault.empty() ? error.largest() <= bound : error.first_above(bound) == fault;
+}
+
 // What a row says at its end.
-std::string remark(const model::LayoutError& error, double bound) {
+std::string remark(const model::LayoutError& error, double bound, const std::string& fault) {
+  if (!fault.empty()) {
+    const std::string first = error.first_above(bound);
+    return holds(error, bound, fault) ? "found"
+                                      : "MISSED: names " + (first.empty() ? "none" : first);
+  }
   if (error.bits_equal) return "same bits";
   if (error.largest() <= bound) return "first differing: " + error.first_divergent();
   const std::string above = error.first_above(bound);
@@ -208,9 +219,50 @@ class Pace {
   Clock::time_point said_ = begin_;
 };
 
+// One layout beside one rank's run of its model, which `references` keeps.
+class Comparison {
+ public:
+  explicit Comparison(comm::Communicator& world) : world_(world) {}
+  model::LayoutError run(const model::TrainOptions& layout, const std::string& fault) {
+    auto reference = references_.find(layout.model);
+    if (reference == references_.end())
+      reference = references_.emplace(layout.model, run_alone(layout, world_)).first;
+    model::TrainPlan plan = model::make_plan(layout, world_.world());
+    plan.fault = fault;
+    const model::LayoutRun found =
+        model::run_layout(plan, world_, reference->second.batch, static_cast<int>(layout.steps));
+    return model::compare_runs(reference->second.run, found);
+  }
+
+ private:
+  comm::Communicator& world_;
+  std::map<std::string, Reference> references_;  // by model
+};
+
+// What all of it will take, by the time of a few: said before, since it may be an hour.
+void say_how_long(const std::vector<model::TrainOptions>& layouts, std::size_t precisions,
+                  comm::Communicator& world) {
+  constexpr std::size_t kTried = 3;
+  Comparison comparison(world);
+  const std::vector<model::TrainOptions> tried = model::draw_layouts(layouts, kTried, 1);
+  for (const model::TrainOptions& layout : tried)
+    static_cast<void>(comparison.run(layout, ""));  // the models' runs alone, too
+  const auto begin = std::chrono::steady_clock::now();
+  for (const model::TrainOptions& layout : tried) static_cast<void>(comparison.run(layout, ""));
+  const double each_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() /
+      static_cast<double>(tried.size());
+  const double runs = static_cast<double>(layouts.size() * precisions);
+  if (world.rank() != 0) return;
+  fmt::print(stderr, "layouts: {} in {} take about {}; --sample N runs N of them\n",
+             counted(static_cast<std::int64_t>(layouts.size()), "layout"),
+             counted(static_cast<std::int64_t>(precisions), "precision"),
+             format_seconds(runs * each_s));
+}
+
 // All layouts in one precision; returns how many fail.
 int run_precision(const model::LawPrecision& precision, std::vector<model::TrainOptions> layouts,
-                  comm::Communicator& world, JsonLines& json) {
+                  comm::Communicator& world, const std::string& fault, JsonLines& json) {
   const bool first_rank = world.rank() == 0;
   for (model::TrainOptions& layout : layouts) precision.apply(layout);
   const std::int64_t steps = layouts.front().steps;
@@ -231,33 +283,47 @@ int run_precision(const model::LawPrecision& precision, std::vector<model::Train
   int failed = 0;
   Worst worst;
   Pace pace(layouts.size());
-  std::map<std::string, Reference> references;  // by model
+  Comparison comparison(world);
   for (const model::TrainOptions& layout : layouts) {
-    auto reference = references.find(layout.model);
-    if (reference == references.end())
-      reference = references.emplace(layout.model, run_alone(layout, world)).first;
-    const model::LayoutRun run =
-        model::run_layout(model::make_plan(layout, world.world()), world, reference->second.batch,
-                          static_cast<int>(steps));
-    const model::LayoutError error = model::compare_runs(reference->second.run, run);
-    const bool holds = error.largest() <= bound;
-    if (!holds) ++failed;
+    const model::LayoutError error = comparison.run(layout, fault);
+    const bool good = holds(error, bound, fault);
+    if (!good) ++failed;
     if (!first_rank) continue;
     const std::string name = shown_name(layout);
     const auto shown = [](double value) { return fmt::format("{:.1e}", value); };
     fmt::print("{}", table.row({name, shown(error.loss), shown(error.norm), shown(error.gradient),
-                                shown(error.weight), remark(error, bound)}));
+                                shown(error.weight), remark(error, bound, fault)}));
     pace.add();
     std::fflush(stdout);
     worst.add(error, name);
-    write_record(json, name, precision.name, world.world(), error, holds);
+    write_record(json, name, precision.name, world.world(), error, good);
   }
   if (first_rank) {
     worst.print();
-    fmt::print("\n{} of {} layouts in {} train the model of one rank\n\n",
-               layouts.size() - static_cast<std::size_t>(failed), layouts.size(), precision.name);
+    fmt::print("\n{} of {} layouts in {} {}\n\n", layouts.size() - static_cast<std::size_t>(failed),
+               layouts.size(), precision.name,
+               fault.empty() ? "train the model of one rank"
+                             : fmt::format("show first that the gradient of {} is wrong", fault));
   }
   return failed;
+}
+
+// Those whose model has the tensor.
+void keep_faulty(std::vector<model::TrainOptions>& layouts, const std::string& tensor) {
+  std::map<std::string, bool> has;  // by model
+  std::string names;
+  for (const model::TrainOptions& layout : layouts) {
+    const auto [model, is_new] = has.emplace(layout.model, false);
+    if (!is_new) continue;
+    for (const std::string& name : model::parameter_names(model::load_config(layout.model))) {
+      model->second = model->second || name == tensor;
+      if (has.size() == 1) names += (names.empty() ? "" : ", ") + name;
+    }
+  }
+  std::erase_if(layouts, [&](const model::TrainOptions& layout) { return !has.at(layout.model); });
+  if (layouts.empty())
+    throw UsageError(fmt::format("--fault '{}': no model here has such a tensor; legal values: {}",
+                                 tensor, names));
 }
 
 int run_layouts(const Options& options, const Args& args) {
@@ -276,6 +342,7 @@ int run_layouts(const Options& options, const Args& args) {
     precisions.front().apply(base);
     layouts = find_layouts(base, world->world());
     if (layouts.empty()) refuse_all(base, world->world());
+    if (!options.fault.empty()) keep_faulty(layouts, options.fault);
     for (const model::TrainOptions& layout : layouts)
       require_train_memory(model::make_plan(layout, world->world()));
     json = std::make_unique<JsonLines>(world->rank() == 0 ? options.json : std::string());
@@ -284,14 +351,17 @@ int run_layouts(const Options& options, const Args& args) {
     if (world->rank() == 0)
       fmt::print("a sample of {} layouts, drawn with seed {}\n", layouts.size(), base.seed);
     layouts = model::draw_layouts(layouts, static_cast<std::size_t>(options.sample), base.seed);
+  } else {
+    say_how_long(layouts, precisions.size(), *world);
   }
   int failed = 0;
   for (const model::LawPrecision& precision : precisions)
-    failed += run_precision(precision, layouts, *world, *json);
+    failed += run_precision(precision, layouts, *world, options.fault, *json);
   json->keep();
   if (failed > 0)
-    throw Error(fmt::format("{} of {} runs differ from one rank", failed,
-                            layouts.size() * precisions.size()));
+    throw Error(fmt::format(
+        "{} of {} runs {}", failed, layouts.size() * precisions.size(),
+        options.fault.empty() ? "differ from one rank" : "do not name the wrong gradient first"));
   return 0;
 }
 
@@ -318,6 +388,9 @@ Run declare_layouts(Args& args) {
               "bf16-g16 and "
               "bf16-sr-g16 with gradients in bf16; one or several, joined by commas");
   args.option("--sample", o->sample, "so many layouts, drawn by the seed; 0: all", {.min = 0});
+  args.option("--fault", o->fault,
+              "a tensor, as h.1.mlp.c_fc.weight, whose gradient one rank is made to find twice as "
+              "large: a test of this test, passed when every layout names that tensor first");
   args.option("--clip", o->train.clip, "largest norm of the gradient; 0: none", {.min = 0});
   args.option("--dropout", o->train.dropout, "share of activations dropped", {.min = 0, .max = 1});
   args.option("--seed", o->train.seed, "of weights, batch and sample");

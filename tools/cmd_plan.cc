@@ -14,6 +14,7 @@
 #include "sched/base/units.h"
 #include "sched/plan/planner.h"
 #include "tools/command.h"
+#include "tools/escape.h"
 #include "tools/json_lines.h"
 #include "tools/table.h"
 #include "tools/train_memory.h"
@@ -132,7 +133,7 @@ int run_plan(const Options& options, const Args& args) {
         request.run.shard, counted(options.ranks, "rank")));
   }
   fmt::print("{} on {}, batch {} x {} tokens: {} legal layouts, the best {} of them\n",
-             request.run.model.name, counted(options.ranks, "rank"), options.train.batch,
+             escaped(request.run.model.name), counted(options.ranks, "rank"), options.train.batch,
              request.run.time, plans.size(),
              std::min<std::size_t>(plans.size(), static_cast<std::size_t>(options.shown)));
   const Table table({{"layout", 22, true},

@@ -18,6 +18,7 @@ namespace {
 constexpr std::int64_t kByteVocabulary = 256;
 
 struct Options {
+  std::string checkpoint;
   model::SampleOptions sample;
   std::string prompt;
   std::string prompt_tokens;
@@ -69,19 +70,19 @@ void print_token(const Options& options, const model::Bpe* bpe, std::int32_t tok
 int run_sample(Options& options, const Args& args) {
   if (options.sample.temperature == 0)
     args.refuse_given({"--top-k", "--seed"}, "with --temperature 0: the likeliest token is taken");
-  if (options.sample.checkpoint.empty()) {
+  if (options.checkpoint.empty()) {
     throw UsageError("--checkpoint is missing: name the --out folder of a training run");
   }
-  const model::TrainingState state =
-      model::read_state(model::find_checkpoint(options.sample.checkpoint));
-  const std::int64_t vocabulary = state.config.vocabulary;
+  const model::Checkpoint checkpoint =
+      model::open_checkpoint(options.checkpoint, model::CheckpointUse::kWeights);
+  const std::int64_t vocabulary = checkpoint.state.config.vocabulary;
   std::optional<model::Bpe> tokenizer;
   if (!options.tokenizer.empty()) tokenizer = model::Bpe::load(options.tokenizer);
   const model::Bpe* bpe = tokenizer.has_value() ? &*tokenizer : nullptr;
   if (options.prompt.empty()) options.prompt.assign(1, '\n');
   options.sample.prompt = prompt_of(options, bpe, vocabulary);
   bool started = false;
-  model::sample(options.sample, {.count = options.threads}, [&](std::int32_t token) {
+  model::sample(checkpoint, options.sample, {.count = options.threads}, [&](std::int32_t token) {
     if (!std::exchange(started, true))
       fmt::print("{}", options.prompt_tokens.empty() ? options.prompt : options.prompt_tokens);
     print_token(options, bpe, token);
@@ -94,7 +95,7 @@ int run_sample(Options& options, const Args& args) {
 
 Run declare_sample(Args& args) {
   auto o = std::make_shared<Options>();
-  args.option("--checkpoint", o->sample.checkpoint,
+  args.option("--checkpoint", o->checkpoint,
               "folder of a training run's --out, or one checkpoint in it");
   args.option("--prompt", o->prompt, "text to go on from; none: a new line");
   args.option("--prompt-tokens", o->prompt_tokens, "token numbers to go on from, joined by commas");

@@ -15,6 +15,7 @@
 #include "sched/timeline.h"
 #include "tools/command.h"
 #include "tools/device.h"
+#include "tools/escape.h"
 #include "tools/launcher.h"
 #include "tools/machine.h"
 #include "tools/run_folder.h"
@@ -57,8 +58,8 @@ void print_header(const model::TrainPlan& plan, const comm::Communicator& world,
   const model::TrainOptions& o = plan.options;
   const model::Config& config = plan.config;
   fmt::print("model {}: {}, {} layers, {} heads{}, {} channels, vocabulary {}, {} parameters, {}\n",
-             config.name, config.is_llama() ? "Llama" : "GPT-2", config.layers, config.heads,
-             config.is_llama() ? fmt::format(" on {}", config.key_value_heads()) : "",
+             escaped(config.name), config.is_llama() ? "Llama" : "GPT-2", config.layers,
+             config.heads, config.is_llama() ? fmt::format(" on {}", config.key_value_heads()) : "",
              config.channels, config.vocabulary, config.parameters(),
              o.dtype + (o.gradients == "auto" ? "" : " with gradients in " + o.gradients));
   fmt::print("device: {}\n", device);
@@ -210,6 +211,7 @@ int run_train(const Options& options, const Args& args) {
     const std::string reason = "without --out: nothing is saved";
     if (options.train.async_save) args.refuse_given({"--async-save"}, reason);
     if (options.train.save_every > 0) args.refuse_given({"--save-every"}, reason);
+    if (options.train.keep_last > 0) args.refuse_given({"--keep-last"}, reason);
   }
   use_selection(options.selection);
   const auto world = comm::Communicator::from_mpi(

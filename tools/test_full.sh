@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What is too long for `make test`: every combination of the collectives on threads and processes, more than 2^31
-# bytes, every layout of a transformer, a million small collectives, a thousand killed ranks. Arguments: parts to run;
+# bytes, every layout of a transformer, a million small collectives, a thousand killed ranks,
+# hundreds of training runs killed while they write checkpoints. Arguments: parts to run;
 # none runs all. Each part says how long it took.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,15 +15,16 @@ part_processes() {
       --gtest_filter='*EveryCombination*:*TwoToThe31*'
   done
 }
-part_layouts() { build/tests/test_model --gtest_brief=1 --gtest_filter='*EveryCombination*'; }
+part_layouts() { build/tests/test_model --gtest_brief=1 --gtest_filter='*EveryCombination*:LayoutErrors.*'; }
 part_soak() { SINEW_SOAK_CALLS=${SINEW_SOAK_CALLS:-1000000} build/tests/test_comm --gtest_brief=1 --gtest_filter='Soak.Small*'; }
+part_checkpoints() { build/tests/test_model --gtest_brief=1 --gtest_filter='*Kill*'; }
 part_kills() { SINEW_SOAK_KILLS=${SINEW_SOAK_KILLS:-1000} build/tests/test_comm --gtest_brief=1 --gtest_filter='Soak.Kills*'; }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kills soak threads processes layouts)
+((${#parts[@]})) || parts=(kills checkpoints soak threads processes layouts)
 for part in "${parts[@]}"; do
   declare -F "part_$part" >/dev/null ||
-    { echo "test_full.sh: unknown part '$part'; legal are kills, soak, threads, processes, layouts" >&2; exit 2; }
+    { echo "test_full.sh: unknown part '$part'; legal are kills, checkpoints, soak, threads, processes, layouts" >&2; exit 2; }
   echo "test-full: $part began at $(date +%T)"
   before=$SECONDS
   "part_$part"

@@ -78,6 +78,8 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
   args.option("--out", o.out, "folder of checkpoints, metrics.jsonl and summary.json");
   args.option("--save-every", o.save_every, "steps between checkpoints; 0: at the end only",
               {.min = 0});
+  args.option("--keep-last", o.keep_last,
+              "checkpoints that stay in --out, older ones are removed; 0: all", {.min = 0});
   args.flag("--async-save", o.async_save,
             "checkpoints are written while training goes on, from a copy of weights and moments");
   args.option("--eval-every", o.eval_every, "steps between validations; 0: at the end only",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What splitting a model costs, beside what theory says: whole runs of `sinew train`, one after the other.
 
-    bench/training/laws.py layouts|recompute|overlap|cable|memory|long_context [--json FILE]
+    bench/training/laws.py layouts|recompute|overlap|cable|row_chunks|memory|long_context [--json FILE]
 
 layouts    one global batch on one rank with both cores, then on 4 ranks in many layouts. The bound of a step is the
            one-rank step times the work that the layout repeats (recomputation, bubble) plus what its communication
@@ -11,8 +11,10 @@ recompute  one rank: time and activations of none, selective and full recomputat
 overlap    2 ranks under ZeRO 3 beside the same ranks under ZeRO 0 with nothing left to hide: how much of the
            communication's time, as it takes alone, the step is longer for
 cable      overlap where a core is free while bytes travel: two hosts (namespaces of this machine) of one rank, each on
-           a core of its own, joined by a cable that a shaper slows down. ZeRO 3, and sequence parallelism with
-           layers' products in 1, 2 and 4 row chunks: how much of the communication's time a rank waits for
+           a core of its own, joined by a cable that a shaper slows down. ZeRO 3: how much of the communication's time
+           a rank waits for
+row_chunks the same two hosts under sequence parallelism, with layers' products in 1, 2 and 4 row chunks, in turns: how
+           much of the reduce-scatters' time is hidden
 memory     4 ranks that read one large text: each one's resident memory, the tokens mapped once; a rank's with moments
            in files; a step's time while checkpoints are written between steps and beside them
 long_context  a sequence whose activations do not fit the address space that one rank may have trains on four such ranks
@@ -24,6 +26,7 @@ import json
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -154,7 +157,11 @@ def over_cable(rate, *options, **how):
 # What crosses the cable takes a good half of what is computed meanwhile.
 ZERO_RATE = "500mbit"
 ZERO_MODEL = {**MODEL, "layers": 8}
-CHUNKS_RATE = "2gbit"
+# A layer's product takes C / t (MLP) or C / 4t (attention) operations for each byte that its reduce-scatter sends:
+# the rate at which both take as long is that of GEMM over that.
+CHUNKS = (1, 2, 4)
+CHUNKS_RATES = ("2gbit", "1gbit", "500mbit")
+CHUNKS_TURNS = 3
 CHUNKS_MODEL = {"layers": 2, "heads": 8, "channels": 512, "vocabulary": 256, "max_time": 64}
 
 
@@ -163,8 +170,6 @@ def cable():
     print("2 hosts of one rank of one thread, or the same ranks without a cable; times in ms")
     print(f"{'layout':<22}{'cable':>8}{'step':>9}{'alone':>9}{'exposed':>9}{'share':>7}")
     cases = [("dp2 zero3", ("--zero", "3", "--microbatches", "1"), ZERO_MODEL, ("none", ZERO_RATE))]
-    cases += [(f"tp2 sp, {chunks} row chunks", ("--tp", "2", "--sequence-parallel", "--row-chunks", chunks),
-               CHUNKS_MODEL, (CHUNKS_RATE,)) for chunks in ("1", "2", "4")]
     for name, options, model, rates in cases:
         for rate in rates:
             if rate == "none":
@@ -179,6 +184,32 @@ def cable():
                   f"{exposed / alone:>7.2f}", flush=True)
             yield {"layout": name, "rate": rate, "step_s": found["step_s"], "communication_alone_s": alone,
                    "exposed_s": exposed, "exposed_share": exposed / alone}
+
+
+def row_chunks():
+    """In turns, so that what else the machine does falls on all of them. Hidden at most: all of the reduce-scatters
+    but their last pieces, by the time that whole ones take alone."""
+    print("2 hosts of one rank of one thread, tp 2 with sequence parallelism; the median of the turns, times in ms")
+    print(f"{'cable':>8}{'row chunks':>12}{'step':>9}{'scatters':>10}{'hidden':>8}{'at most':>9}  turns")
+    for rate in CHUNKS_RATES:
+        turns = {chunks: [] for chunks in CHUNKS}
+        for _ in range(CHUNKS_TURNS):
+            for chunks in CHUNKS:
+                found = over_cable(rate, "--tp", "2", "--sequence-parallel", "--row-chunks", str(chunks), steps=6,
+                                   model=CHUNKS_MODEL)
+                if found is None:
+                    return
+                turns[chunks].append(found)
+        whole = statistics.median(one["step_s"] for one in turns[1])
+        scatters = statistics.median(rows(one, "tensor reduce_scatter time a step")[0]["predicted"] for one in turns[1])
+        for chunks in CHUNKS:
+            steps = [one["step_s"] for one in turns[chunks]]
+            step = statistics.median(steps)
+            most = scatters * (1 - 1 / chunks)
+            print(f"{rate:>8}{chunks:>12}{step * 1e3:>9.1f}{scatters * 1e3:>10.1f}{(whole - step) * 1e3:>8.1f}"
+                  f"{most * 1e3:>9.1f}  {' '.join(f'{one * 1e3:.1f}' for one in steps)}", flush=True)
+            yield {"rate": rate, "row_chunks": chunks, "step_s": step, "turns_s": steps, "scatters_alone_s": scatters,
+                   "hidden_s": whole - step, "hidden_most_s": most}
 
 
 def memory_of_ranks(ranks, *options, lines):
@@ -267,8 +298,8 @@ def long_context():
 
 
 def main():
-    parts = {"layouts": layouts, "recompute": recompute, "overlap": overlap, "cable": cable, "memory": memory,
-             "long_context": long_context}
+    parts = {"layouts": layouts, "recompute": recompute, "overlap": overlap, "cable": cable, "row_chunks": row_chunks,
+             "memory": memory, "long_context": long_context}
     arguments = sys.argv[1:]
     if not arguments or arguments[0] not in parts:
         sys.exit(f"laws: '{arguments[0] if arguments else ''}'; legal values: {', '.join(parts)}")

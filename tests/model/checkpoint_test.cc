@@ -15,6 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::ScratchDirectory;
+using test::Split;
 
 TrainOptions base_options(const ScratchDirectory& directory) {
   TrainOptions options;
@@ -50,30 +51,13 @@ Result train(const TrainOptions& options, int world, std::int64_t until,
   return result;
 }
 
-struct Split {
-  int tp;
-  int pp;
-  int dp;
-  int zero;
-  int shard = 0;
-  [[nodiscard]] int world() const { return tp * pp * dp; }
-};
-
-void apply(const Split& split, TrainOptions& options) {
-  options.tp = split.tp;
-  options.pp = split.pp;
-  options.dp = split.dp;
-  options.zero = split.zero;
-  options.shard = split.shard;
-}
-
 TEST(Checkpoint, ResumeIsBitEqualInTheSameLayoutAndCloseInEveryOther) {
   const ScratchDirectory directory;
   const std::vector<Split> splits = {{1, 1, 1, 0}, {2, 1, 1, 0}, {1, 2, 1, 0},   {1, 1, 2, 1},
                                      {2, 1, 2, 3}, {1, 2, 2, 2}, {1, 1, 4, 3, 2}};
   for (std::size_t i = 0; i < splits.size(); ++i) {
     TrainOptions options = base_options(directory);
-    apply(splits[i], options);
+    splits[i].apply(options);
     options.dtype = i % 2 == 1 ? "bf16" : "f32";
     if (i % 4 == 3) options.rounding = "stochastic";
     const std::string saved = directory.path("run" + std::to_string(i));
@@ -85,7 +69,7 @@ TEST(Checkpoint, ResumeIsBitEqualInTheSameLayoutAndCloseInEveryOther) {
     for (std::size_t k = 0; k < 3; ++k) EXPECT_EQ(same.losses[k], whole.losses[3 + k]);
     EXPECT_EQ(same.weights, whole.weights) << "layout " << i;
     for (const Split& other : splits) {
-      apply(other, options);
+      other.apply(options);
       const Result resumed = train(options, other.world(), 6, "");
       for (std::size_t k = 0; k < 3; ++k)
         EXPECT_NEAR(resumed.losses[k], whole.losses[3 + k],
@@ -112,12 +96,12 @@ TEST(Checkpoint, EveryLayoutOpensEveryOther) {
     options.dtype = i % 2 == 0 ? "bf16" : "f32";
     if (i % 4 == 2) options.rounding = "stochastic";
     if (splits[i].world() == 8) options.batch = 4;
-    apply(splits[i], options);
+    splits[i].apply(options);
     const std::string saved = directory.path("from" + std::to_string(i));
     static_cast<void>(train(options, splits[i].world(), 2, saved));
     for (const std::size_t j : {(i + 1) % splits.size(), (i + 5) % splits.size()}) {
       TrainOptions other = options;
-      apply(splits[j], other);
+      splits[j].apply(other);
       other.batch = splits[j].dp * 2;
       other.resume = saved;
       const std::string again = directory.path("again");
@@ -133,7 +117,7 @@ TEST(Checkpoint, LayoutsThatTrainTheSameBitsWriteTheSameFiles) {
   std::vector<std::string> files;
   for (const Split& split : {Split{1, 1, 1, 0}, Split{1, 2, 1, 0}}) {
     TrainOptions options = base_options(directory);
-    apply(split, options);
+    split.apply(options);
     options.microbatches = 2;
     const std::string saved = directory.path("pp" + std::to_string(split.pp));
     static_cast<void>(train(options, split.world(), 2, saved));
@@ -185,6 +169,37 @@ TEST(Checkpoint, SavingTheSameStepAgainReplacesItAndLeavesNothingBehind) {
   EXPECT_EQ(read_state(find_checkpoint(run)).seed, 5U);
   for (const auto& entry : fs::recursive_directory_iterator(run))
     EXPECT_EQ(entry.path().string().find("partial"), std::string::npos) << entry.path();
+}
+
+// The last so many of a run, whichever way they are written; a later run's, a folder that holds
+// more than a checkpoint's files and a link stay.
+TEST(Checkpoint, OnlyTheLastAreKeptWhereThatIsAskedFor) {
+  for (const bool async_save : {false, true}) {
+    const ScratchDirectory directory;
+    TrainOptions options = base_options(directory);
+    const std::string run = directory.path("run");
+    static_cast<void>(train(options, 1, 9, run));
+    fs::create_directories(run + "/step-00000001");
+    std::ofstream(run + "/step-00000001/notes") << "mine";
+    fs::create_directory_symlink(run + "/step-00000009", run + "/step-00000002");
+    options.async_save = async_save;
+    options.keep_last = 2;
+    test::run_ranks(2, [&](comm::Communicator& ranks) {
+      const auto trainer = Trainer::create(make_plan(options, 2), ranks);
+      while (trainer->steps_done() < 7) {
+        static_cast<void>(trainer->step());
+        if (trainer->steps_done() > 2) trainer->save(run);
+      }
+      trainer->finish_save();
+    });
+    std::vector<std::string> left;
+    for (const auto& entry : fs::directory_iterator(run)) left.push_back(entry.path().filename());
+    std::sort(left.begin(), left.end());
+    EXPECT_EQ(left, (std::vector<std::string>{"latest", "step-00000001", "step-00000002",
+                                              "step-00000006", "step-00000007", "step-00000009"}));
+    EXPECT_EQ(read_state(find_checkpoint(run)).step, 7);
+    EXPECT_EQ(read_state(find_checkpoint(run + "/step-00000006")).step, 6);
+  }
 }
 
 TEST(Checkpoint, WhereNothingCanBeWrittenEveryRankSaysSo) {

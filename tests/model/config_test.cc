@@ -76,6 +76,10 @@ TEST(Config, BadJsonNamesTheFault) {
         "{\"layers\":1,\"heads\":3,\"channels\":16,\"vocabulary\":5,\"max_time\":4}"}) {
     EXPECT_THROW((void)parse_config(bad, "here"), UsageError) << bad;
   }
+  EXPECT_NE(test::usage_error_of([] {
+              static_cast<void>(parse_config(R"({"layers": 1, "heads": 2, "layers": 3})", "here"));
+            }).find("key \"layers\" is given twice"),
+            std::string::npos);
   EXPECT_THROW((void)load_config("gpt3"), UsageError);
   EXPECT_THROW((void)load_config("/no/such.json"), UsageError);
 }

@@ -5,9 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include "model/checkpoint.h"
 #include "sched/base/philox.h"
@@ -27,6 +32,7 @@ TrainOptions options_of(const ScratchDirectory& directory, bool async_save) {
   options.steps = 1'000'000;
   options.threads = 1;
   options.async_save = async_save;
+  options.keep_last = 3;  // and older ones are being removed meanwhile
   return options;
 }
 
@@ -74,24 +80,68 @@ bool run_and_kill(const TrainOptions& options, const std::string& run, int saves
 
 class Kill : public testing::TestWithParam<bool> {};
 
+// A few kills in `make test`, hundreds in `make test-full`.
+std::uint64_t rounds() { return std::getenv("SINEW_TEST_FULL") != nullptr ? 300 : 10; }
+
+bool has_unfinished(const std::string& run) {
+  const std::filesystem::directory_iterator entries(run);
+  return std::any_of(begin(entries), end(entries),
+                     [](const auto& entry) { return entry.path().string().ends_with(".partial"); });
+}
+
+using Fingerprints = std::map<std::string, std::uint64_t>;
+
+// What a run that nobody kills has after each of these steps.
+std::map<std::int64_t, Fingerprints> uninterrupted(TrainOptions options,
+                                                   const std::set<std::int64_t>& steps,
+                                                   const std::string& run) {
+  std::map<std::int64_t, Fingerprints> found;
+  options.async_save = false;
+  options.keep_last = 1;
+  test::run_ranks(2, [&](comm::Communicator& ranks) {
+    const auto trainer = Trainer::create(make_plan(options, 2), ranks);
+    while (trainer->steps_done() < *steps.rbegin()) {
+      static_cast<void>(trainer->step());
+      if (!steps.contains(trainer->steps_done())) continue;
+      trainer->save(run);
+      if (ranks.rank() == 0)
+        found[trainer->steps_done()] = read_state(find_checkpoint(run)).fingerprints;
+      ranks.barrier();
+    }
+  });
+  return found;
+}
+
+// Whole: its tensors have their fingerprints, which loading looks at. Resumed to equal bits: every
+// kill's checkpoint, which the runs before it led to, is that of a run without kills.
 TEST_P(Kill, ARunKilledAtAnyMomentResumesFromACompleteCheckpoint) {
   const ScratchDirectory directory;
   const TrainOptions options = options_of(directory, GetParam());
   const std::string run = directory.path("run");
   const Philox random(17, 1);
-  std::int64_t step = 0;
-  for (std::uint64_t round = 0; round < 10; ++round) {
+  std::map<std::int64_t, Fingerprints> left;  // by step
+  int unfinished = 0;
+  for (std::uint64_t round = 0; round < rounds(); ++round) {
     // A step and its save take a few milliseconds.
     const std::chrono::microseconds then(random.words(round)[0] % 6000);
     ASSERT_TRUE(run_and_kill(options, run, 1, then)) << "round " << round;
+    unfinished += has_unfinished(run) ? 1 : 0;
     TrainOptions resumed = options;
     resumed.resume = run;
     test::run_ranks(1, [&](comm::Communicator& ranks) {
       const auto trainer = Trainer::create(make_plan(resumed, 1), ranks);
-      EXPECT_GT(trainer->steps_done(), step);
-      step = trainer->steps_done();
+      const std::int64_t step = trainer->steps_done();
+      if (!left.empty()) {
+        EXPECT_GT(step, left.rbegin()->first);
+      }
+      left[step] = read_state(find_checkpoint(run)).fingerprints;
     });
   }
+  std::set<std::int64_t> steps;
+  for (const auto& [step, fingerprints] : left) steps.insert(step);
+  EXPECT_TRUE(uninterrupted(options, steps, directory.path("whole")) == left);
+  std::printf("%zu kills up to step %lld, %d of them while a checkpoint was being written\n",
+              left.size(), static_cast<long long>(*steps.rbegin()), unfinished);
 }
 
 // However many kills left a checkpoint unfinished, the next run that writes there removes it.

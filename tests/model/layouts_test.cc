@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <ctime>
 #include <mutex>
 
 #include "tests/model/support.h"
@@ -276,6 +278,49 @@ TEST(LayoutErrors, DamageShows) {
   EXPECT_EQ(compare_runs(a, b).first_above(1e-10), "a");
   b.gradients["w"][1] = std::nan("");
   EXPECT_GT(compare_runs(a, b).largest(), 1.0);
+}
+
+// The trainer itself, with one rank that finds one tensor's gradient twice as large: whatever the
+// layout, model and tensor, that tensor is named first. Tensors meet layouts drawn for them; and
+// with replicas the fault may lie in a copy that nobody reads.
+TEST(LayoutErrors, TheTensorOfWhichARunningTrainerFindsAWrongGradientIsNamed) {
+  std::size_t number = 0;
+  for (const LawModel& model : law_models()) {
+    TrainOptions base = law_options(4);
+    base.model = model.json;
+    base.dtype = "f64";
+    TrainOptions single = base;
+    single.microbatches = 1;
+    const LayoutRun reference = run_on_threads(single, 1, 2);
+    const std::vector<std::string> names = parameter_names(load_config(base.model));
+    const std::vector<TrainOptions> layouts =
+        test::sample(enumerate_every_layout(base, 4, {1, 2, 4}), names.size());
+    // In `make test` a few, others each day.
+    const bool full = std::getenv("SINEW_TEST_FULL") != nullptr;
+    const std::size_t stride = full ? 1 : model.name == "vocabulary" ? 16 : 4;
+    const std::size_t today = static_cast<std::size_t>(std::time(nullptr)) / 86400;
+    for (std::size_t i = today % stride; i < names.size(); i += stride) {
+      const LayoutRun run = run_on_threads(layouts[i], 4, 2, names[i]);
+      const LayoutError error = compare_runs(reference, run);
+      EXPECT_EQ(error.first_above(layout_bound("f64")), names[i])
+          << name_of(layouts[i]) << " of " << model.name;
+      ++number;
+    }
+  }
+  std::printf("%zu wrong gradients\n", number);
+}
+
+// A copy that nobody reads a gradient from: the second tensor rank's of a norm, the second
+// replica's of what ZeRO does not cut.
+TEST(LayoutErrors, ACopyThatDiffersFromAnotherIsNoSmallError) {
+  TrainOptions options = law_options(2);
+  options.dtype = "f64";
+  options.tp = 2;
+  const std::string name = "h.1.ln_2.weight";
+  const LayoutRun right = run_on_threads(options, 2, 1);
+  const LayoutRun wrong = run_on_threads(options, 2, 1, name);
+  EXPECT_TRUE(std::isnan(wrong.gradients.at(name).front()));
+  EXPECT_EQ(compare_runs(right, wrong).first_above(1), name);
 }
 
 // One rank's part of one gradient, scaled by half a thousandth, as a rank that forgot a factor

@@ -72,10 +72,10 @@ TEST(LlmcModel, WhatIsReadIsWrittenAgainToTheLastByte) {
     test::run_ranks(4, [&](comm::Communicator& ranks) {
       Trainer::create(make_plan(options, 4), ranks)->save(saved);
     });
-    const CheckpointPaths paths = find_checkpoint(saved);
+    const Checkpoint checkpoint = open_checkpoint(saved, CheckpointUse::kWeights);
     const std::string written = directory.path("written.bin");
     const auto same = [&](const Kind& as) {
-      export_weights(paths, written, as.dtype);
+      export_weights(checkpoint, written, as.dtype);
       return test::read_file(written) == test::read_file(path_of(as));
     };
     EXPECT_TRUE(same(kind)) << kind.name;
@@ -152,11 +152,12 @@ TEST(Export, SafetensorsHoldTheWeightsInTheTypeAskedFor) {
     test::run_ranks(2, [&](comm::Communicator& ranks) {
       Trainer::create(make_plan(options, 2), ranks)->save(saved);
     });
-    const CheckpointPaths paths = find_checkpoint(saved);
+    const Checkpoint checkpoint = open_checkpoint(saved, CheckpointUse::kWeights);
+    const CheckpointPaths& paths = checkpoint.paths;
     const SafetensorsFile source(paths.model);
     const std::string written = directory.path("written.safetensors");
     for (const DType dtype : {DType::kF32, DType::kF64, DType::kBf16}) {
-      export_weights(paths, written, dtype);
+      export_weights(checkpoint, written, dtype);
       const SafetensorsFile file(written);
       EXPECT_EQ(file.index().tensors.size(), source.index().tensors.size());
       for (const auto& [name, entry] : source.index().tensors) {
@@ -185,17 +186,19 @@ TEST(Export, WhatCannotBeWrittenIsSaidInOneLine) {
   test::run_ranks(1, [&](comm::Communicator& ranks) {
     Trainer::create(make_plan(options, 1), ranks)->save(saved);
   });
-  const CheckpointPaths paths = find_checkpoint(saved);
+  const Checkpoint checkpoint = open_checkpoint(saved, CheckpointUse::kWeights);
+  const CheckpointPaths& paths = checkpoint.paths;
   const auto refused = [&](const std::string& name, DType dtype) {
-    return test::usage_error_of([&] { export_weights(paths, directory.path(name), dtype); });
+    return test::usage_error_of([&] { export_weights(checkpoint, directory.path(name), dtype); });
   };
   EXPECT_NE(refused("x.bin", DType::kF32).find("GPT-2 with a tied head"), std::string::npos);
   EXPECT_NE(refused("x.bin", DType::kF64).find("legal values: f32, bf16"), std::string::npos);
   EXPECT_NE(refused("x.safetensors", DType::kI32).find("f32, bf16, f64"), std::string::npos);
   EXPECT_NE(refused("x.npz", DType::kF32).find(".safetensors, .bin"), std::string::npos);
-  EXPECT_THROW(export_weights(paths, directory.path("no/such/x.safetensors"), DType::kF32), Error);
+  EXPECT_THROW(export_weights(checkpoint, directory.path("no/such/x.safetensors"), DType::kF32),
+               Error);
   EXPECT_NE(test::usage_error_of([&] {
-              export_weights(paths, paths.model, DType::kBf16);
+              export_weights(checkpoint, paths.model, DType::kBf16);
             }).find("the checkpoint's own file"),
             std::string::npos);
   std::string damaged = test::read_file(paths.model);

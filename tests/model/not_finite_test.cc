@@ -54,23 +54,18 @@ TEST(NotFinite, TheStepIsSkippedWholeAndNamesRankAndTensorAndTheNextGoesOn) {
   base.batch = 8;
   base.microbatches = 2;
   base.threads = 1;
-  struct Split {
-    int tp, pp, dp, zero;
-    int shard = 0;
+  struct Case {
+    test::Split split;
     const char* dtype = "f32";
   };
-  for (const Split& split :
-       {Split{1, 1, 1, 0}, Split{1, 1, 2, 0}, Split{1, 1, 2, 1}, Split{1, 1, 2, 2},
-        Split{1, 1, 2, 3}, Split{1, 1, 4, 2, 2}, Split{1, 1, 4, 3, 2, "bf16"}, Split{1, 2, 2, 1},
-        Split{2, 1, 2, 3}, Split{2, 2, 1, 0}}) {
+  for (const Case& one :
+       {Case{{1, 1, 1, 0}}, Case{{1, 1, 2, 0}}, Case{{1, 1, 2, 1}}, Case{{1, 1, 2, 2}},
+        Case{{1, 1, 2, 3}}, Case{{1, 1, 4, 2, 2}}, Case{{1, 1, 4, 3, 2}, "bf16"},
+        Case{{1, 2, 2, 1}}, Case{{2, 1, 2, 3}}, Case{{2, 2, 1, 0}}}) {
     TrainOptions options = base;
-    options.tp = split.tp;
-    options.pp = split.pp;
-    options.dp = split.dp;
-    options.zero = split.zero;
-    options.shard = split.shard;
-    options.dtype = split.dtype;
-    const int world = split.tp * split.pp * split.dp;
+    one.split.apply(options);
+    options.dtype = one.dtype;
+    const int world = one.split.world();
     test::run_ranks(world, [&](comm::Communicator& ranks) {
       const TrainPlan plan = make_plan(options, world);
       const auto trainer = Trainer::create(plan, ranks);
@@ -86,7 +81,7 @@ TEST(NotFinite, TheStepIsSkippedWholeAndNamesRankAndTensorAndTheNextGoesOn) {
       const StepMetrics skipped = step(bad);
       EXPECT_TRUE(skipped.skipped) << name_of(options);
       // Its gradients all pass through the first stage of the last replica.
-      const int culprit = plan.grid.rank_of({0, 0, 0, split.dp - 1});
+      const int culprit = plan.grid.rank_of({0, 0, 0, one.split.dp - 1});
       EXPECT_EQ(skipped.note, "step skipped: the gradient of wte.weight is not finite (rank " +
                                   std::to_string(culprit) + ")")
           << name_of(options);

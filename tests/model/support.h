@@ -64,12 +64,14 @@ inline void run_ranks(int world, const std::function<void(comm::Communicator&)>&
   comm::Communicator::run_threads(world, {.transport = "local", .timeout_s = 60}, body);
 }
 
-// What rank 0 of `world` sees of training that many steps.
-inline LayoutRun run_on_threads(const TrainOptions& options, int world, int steps) {
+// What rank 0 of `world` sees of training that many steps, with a plan's fault.
+inline LayoutRun run_on_threads(const TrainOptions& options, int world, int steps,
+                                const std::string& fault = "") {
   LayoutRun result;
   std::mutex mutex;
   run_ranks(world, [&](comm::Communicator& communicator) {
-    const TrainPlan plan = make_plan(options, world);
+    TrainPlan plan = make_plan(options, world);
+    plan.fault = fault;
     const LayoutRun run = run_layout(plan, communicator, make_batch(plan, 5), steps);
     const std::lock_guard<std::mutex> lock(mutex);
     if (communicator.rank() == 0) result = run;
@@ -101,6 +103,23 @@ inline std::string write_text_data(const ScratchDirectory& directory) {
   return directory.write("data.txt", text);
 }
 
+// Ranks along the axes, and what data parallelism cuts.
+struct Split {
+  int tp = 1;
+  int pp = 1;
+  int dp = 1;
+  int zero = 0;
+  int shard = 0;
+  [[nodiscard]] int world() const { return tp * pp * dp; }
+  void apply(TrainOptions& options) const {
+    options.tp = tp;
+    options.pp = pp;
+    options.dp = dp;
+    options.zero = zero;
+    options.shard = shard;
+  }
+};
+
 // `count` of the layouts, drawn anew for every day that the test runs; `sinew layouts` runs all.
 inline std::vector<TrainOptions> sample(std::vector<TrainOptions> layouts, std::size_t count) {
   const std::uint64_t seed = static_cast<std::uint64_t>(std::time(nullptr)) / 86400;
@@ -128,10 +147,6 @@ inline std::string usage_error_of(const std::function<void()>& body) {
 inline Config optimizer_config() {
   return {.name = "test", .layers = 2, .heads = 2, .channels = 6, .vocabulary = 11, .max_time = 5};
 }
-inline std::vector<std::string> optimizer_names() {
-  std::vector<std::string> list;
-  for (const Parameter& p : whole_parameters(optimizer_config())) list.push_back(p.name);
-  return list;
-}
+inline std::vector<std::string> optimizer_names() { return parameter_names(optimizer_config()); }
 
 }  // namespace sinew::model::test
