@@ -217,7 +217,8 @@ Config parse_config(std::string_view json_text, const std::string& where) {
     throw UsageError(fmt::format("{}: not a JSON object; legal keys: {}", where, legal_keys()));
   }
   if (!twice.empty())
-    throw UsageError(fmt::format("{}: key {} is given twice; legal: once", where, model::quoted(twice)));
+    throw UsageError(
+        fmt::format("{}: key {} is given twice; legal: once", where, model::quoted(twice)));
   Config config;
   config.name = where;
   for (const auto& [name, value] : document.items()) {
