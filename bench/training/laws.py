@@ -13,14 +13,14 @@ overlap    2 ranks under ZeRO 3 beside the same ranks under ZeRO 0 with nothing 
 cable      overlap where a core is free while bytes travel: two hosts (namespaces of this machine) of one rank, each on
            a core of its own, joined by a cable that a shaper slows down. ZeRO 3: how much of the communication's time
            a rank waits for
-row_chunks the same two hosts under sequence parallelism, with layers' products in 1, 2 and 4 row chunks, in turns: how
+row_chunks the same two hosts under sequence parallelism, with layers' products in 1 and 4 row chunks, in turns: how
            much of the reduce-scatters' time is hidden
 memory     4 ranks that read one large text: each one's resident memory, the tokens mapped once; a rank's with moments
            in files; a step's time while checkpoints are written between steps and beside them
 long_context  a sequence whose activations do not fit the address space that one rank may have trains on four such ranks
 
-What the text says changes no time: it is made here. Nothing else should run meanwhile; each part takes less than half
-a minute.
+What the text says changes no time: it is made here. Nothing else should run meanwhile; each part takes less than a
+minute.
 """
 import json
 import os
@@ -159,8 +159,8 @@ ZERO_RATE = "500mbit"
 ZERO_MODEL = {**MODEL, "layers": 8}
 # A layer's product takes C / t (MLP) or C / 4t (attention) operations for each byte that its reduce-scatter sends:
 # the rate at which both take as long is that of GEMM over that.
-CHUNKS = (1, 2, 4)
-CHUNKS_RATES = ("2gbit", "1gbit", "500mbit")
+CHUNKS = (1, 4)
+CHUNKS_RATES = ("2gbit", "500mbit")
 CHUNKS_TURNS = 3
 CHUNKS_MODEL = {"layers": 2, "heads": 8, "channels": 512, "vocabulary": 256, "max_time": 64}
 
@@ -188,9 +188,10 @@ def cable():
 
 def row_chunks():
     """In turns, so that what else the machine does falls on all of them. Hidden at most: all of the reduce-scatters
-    but their last pieces, by the time that whole ones take alone."""
-    print("2 hosts of one rank of one thread, tp 2 with sequence parallelism; the median of the turns, times in ms")
-    print(f"{'cable':>8}{'row chunks':>12}{'step':>9}{'scatters':>10}{'hidden':>8}{'at most':>9}  turns")
+    but their last pieces, by the time that whole ones take alone. (Pieces alone would tell less: a shaper lets the
+    first bytes after a pause pass at once.)"""
+    print("2 hosts of one rank of one thread, tp 2 with sequence parallelism; medians of the turns, times in ms")
+    print(f"{'cable':>8}{'row chunks':>12}{'step':>9}{'gain':>8}{'in scatters':>13}{'hidden':>8}{'at most':>9}  steps")
     for rate in CHUNKS_RATES:
         turns = {chunks: [] for chunks in CHUNKS}
         for _ in range(CHUNKS_TURNS):
@@ -199,17 +200,23 @@ def row_chunks():
                                    model=CHUNKS_MODEL)
                 if found is None:
                     return
-                turns[chunks].append(found)
-        whole = statistics.median(one["step_s"] for one in turns[1])
-        scatters = statistics.median(rows(one, "tensor reduce_scatter time a step")[0]["predicted"] for one in turns[1])
+                scatter = rows(found, "tensor reduce_scatter time a step")[0]
+                turns[chunks].append({"step_s": found["step_s"], "in_scatters_s": scatter["measured"],
+                                      "scatters_alone_s": scatter["predicted"]})
+        middle = {chunks: {key: statistics.median(one[key] for one in turns[chunks]) for key in turns[chunks][0]}
+                  for chunks in CHUNKS}
+        whole = middle[1]
         for chunks in CHUNKS:
-            steps = [one["step_s"] for one in turns[chunks]]
-            step = statistics.median(steps)
-            most = scatters * (1 - 1 / chunks)
-            print(f"{rate:>8}{chunks:>12}{step * 1e3:>9.1f}{scatters * 1e3:>10.1f}{(whole - step) * 1e3:>8.1f}"
-                  f"{most * 1e3:>9.1f}  {' '.join(f'{one * 1e3:.1f}' for one in steps)}", flush=True)
-            yield {"rate": rate, "row_chunks": chunks, "step_s": step, "turns_s": steps, "scatters_alone_s": scatters,
-                   "hidden_s": whole - step, "hidden_most_s": most}
+            one = middle[chunks]
+            steps = " ".join(f"{turn['step_s'] * 1e3:.1f}" for turn in turns[chunks])
+            gain = whole["step_s"] - one["step_s"]
+            hidden = whole["in_scatters_s"] - one["in_scatters_s"]
+            most = whole["scatters_alone_s"] * (1 - 1 / chunks)
+            print(f"{rate:>8}{chunks:>12}{one['step_s'] * 1e3:>9.1f}{gain * 1e3:>8.1f}{one['in_scatters_s'] * 1e3:>13.1f}"
+                  f"{hidden * 1e3:>8.1f}{most * 1e3:>9.1f}  {steps}",
+                  flush=True)
+            yield {"rate": rate, "row_chunks": chunks, **one, "gain_s": gain, "hidden_s": hidden,
+                   "hidden_most_s": most, "turns_s": [turn["step_s"] for turn in turns[chunks]]}
 
 
 def memory_of_ranks(ranks, *options, lines):

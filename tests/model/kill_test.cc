@@ -62,7 +62,8 @@ bool run_and_kill(const TrainOptions& options, const std::string& run, int saves
     if (::getppid() == 1) ::_exit(1);
     train_for_ever(options, run);
   }
-  const auto deadline = Clock::now() + std::chrono::seconds(20);
+  // Only a child that hangs comes to it; one that is merely slow, or stopped for a while, does not.
+  const auto deadline = Clock::now() + std::chrono::minutes(5);
   std::string seen = latest(run);
   while (saves > 0 && Clock::now() < deadline) {
     const std::string now = latest(run);
