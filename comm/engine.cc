@@ -88,6 +88,7 @@ Engine::Engine(Parts parts, Options options)
               .cores = count_cores(here.cores),
               .hosts = many_hosts ? count_hosts(choice_.hosts) : 1,
               .ranks_per_host = many_hosts ? ranks_per_host(choice_.hosts) : 0,
+              .transport = transport_->traits().name,
               .measured = &selection_file()};
   plans_ = std::make_unique<PlanCache>(rank_, world_, options_.fuse, machine_.ranks_per_host);
   policy_ = wait_policy(static_cast<int>(here.cores.size()), machine_.cores, options_.spin_us,

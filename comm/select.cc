@@ -121,7 +121,8 @@ bool fits(const NetworkRow& row, const Machine& machine) {
 
 Selection select(Collective op, std::int64_t bytes, const Machine& machine) {
   if (machine.measured != nullptr) {
-    const SelectionFile::Row* row = machine.measured->find(op, bytes, machine.world);
+    const SelectionFile::Row* row =
+        machine.measured->find(op, bytes, machine.world, machine.transport);
     if (row != nullptr) return {row->algorithm, row->reason};
   }
   for (const NetworkRow& row : kNetworkRows) {
@@ -137,10 +138,10 @@ Selection select(Collective op, std::int64_t bytes, const Machine& machine) {
 
 Selector::Selector(const Machine& machine) {
   if (machine.measured != nullptr) {
-    for (const SelectionFile::Row& row : machine.measured->rows()) {
-      if (row.world != machine.world) continue;
-      entries_[static_cast<std::size_t>(row.op)].push_back(
-          {row.most_bytes, algorithm_index(row.op, row.algorithm, machine.world, 0)});
+    for (const SelectionFile::Row* row :
+         machine.measured->rows_for(machine.world, machine.transport)) {
+      entries_[static_cast<std::size_t>(row->op)].push_back(
+          {row->most_bytes, algorithm_index(row->op, row->algorithm, machine.world, 0)});
     }
   }
   for (const NetworkRow& row : kNetworkRows) {

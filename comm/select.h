@@ -23,6 +23,7 @@ struct Machine {
   int cores = 1;                            // usable by all ranks of this machine together
   int hosts = 1;                            // that a network joins
   int ranks_per_host = 0;                   // where they can be levels (transport/choice.h); else 0
+  std::string_view transport = {};          // between the ranks
   const SelectionFile* measured = nullptr;  // rows that come first; outlives what it is given to
 };
 

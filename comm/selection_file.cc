@@ -32,17 +32,19 @@ sched::Collective parse_op(std::string_view name) {
 }
 
 std::string reason_of(const SelectionFile::Row& row) {
-  return row.most_bytes == SelectionFile::kAnyBytes
-             ? fmt::format("measured fastest for {} ranks and the largest sizes", row.world)
-             : fmt::format("measured fastest for {} ranks up to {}", row.world,
-                           format_bytes(row.most_bytes));
+  return fmt::format("measured fastest for {} ranks{} {}", row.world,
+                     row.transport.empty() ? "" : " over " + row.transport,
+                     row.most_bytes == SelectionFile::kAnyBytes
+                         ? "and the largest sizes"
+                         : "up to " + format_bytes(row.most_bytes));
 }
 
 SelectionFile::Row parse_row(const std::vector<std::string_view>& words) {
-  if (words.size() != 4) {
-    throw UsageError(fmt::format(
-        "{} fields; a row is: operation ranks bytes algorithm, as in all_reduce 2 2048 one_shot",
-        words.size()));
+  if (words.size() != 4 && words.size() != 5) {
+    throw UsageError(
+        fmt::format("{} fields; a row is: operation ranks bytes algorithm [transport], as in "
+                    "all_reduce 2 2048 one_shot shm",
+                    words.size()));
   }
   SelectionFile::Row row;
   row.op = parse_op(words[0]);
@@ -52,13 +54,14 @@ SelectionFile::Row parse_row(const std::vector<std::string_view>& words) {
   row.world = static_cast<int>(world);
   row.most_bytes = words[2] == kAny ? SelectionFile::kAnyBytes : parse_bytes(words[2]);
   row.algorithm = words[3];
+  if (words.size() == 5) row.transport = words[4];
   (void)algorithm_index(row.op, row.algorithm, row.world, 0);
   row.reason = reason_of(row);
   return row;
 }
 
 bool same_place(const SelectionFile::Row& a, const SelectionFile::Row& b) {
-  return a.op == b.op && a.world == b.world;
+  return a.op == b.op && a.world == b.world && a.transport == b.transport;
 }
 
 // `row` must go on where the rows of its operation and world ended.
@@ -117,10 +120,24 @@ SelectionFile::SelectionFile(std::string_view text, const std::string& where) {
   }
 }
 
-const SelectionFile::Row* SelectionFile::find(sched::Collective op, std::int64_t bytes,
-                                              int world) const {
+std::vector<const SelectionFile::Row*> SelectionFile::rows_for(int world,
+                                                               std::string_view transport) const {
+  std::vector<const Row*> found;
   for (const Row& row : rows_) {
-    if (row.op == op && row.world == world && bytes <= row.most_bytes) return &row;
+    if (row.world != world || (!row.transport.empty() && row.transport != transport)) continue;
+    const bool named = std::any_of(rows_.begin(), rows_.end(), [&](const Row& other) {
+      return other.op == row.op && other.world == world && other.transport == transport;
+    });
+    if (named && row.transport.empty() && !transport.empty()) continue;
+    found.push_back(&row);
+  }
+  return found;
+}
+
+const SelectionFile::Row* SelectionFile::find(sched::Collective op, std::int64_t bytes, int world,
+                                              std::string_view transport) const {
+  for (const Row* row : rows_for(world, transport)) {
+    if (row->op == op && bytes <= row->most_bytes) return row;
   }
   return nullptr;
 }
@@ -135,12 +152,13 @@ void SelectionFile::replace(std::span<const Row> rows) {
 }
 
 std::string SelectionFile::print() const {
-  std::string text = "# operation ranks bytes algorithm: the fastest as measured by sinew tune\n";
+  std::string text =
+      "# operation ranks bytes algorithm transport: the fastest as measured by sinew tune\n";
   for (const Row& row : rows_) {
     text += fmt::format(
-        "{} {} {} {}\n", sched::name_of(row.op), row.world,
+        "{} {} {} {}{}\n", sched::name_of(row.op), row.world,
         row.most_bytes == kAnyBytes ? std::string(kAny) : fmt::format("{}", row.most_bytes),
-        row.algorithm);
+        row.algorithm, row.transport.empty() ? "" : " " + row.transport);
   }
   return text;
 }

@@ -1,11 +1,12 @@
 // SelectionFile: which algorithm was fastest where, as measured; `auto` takes its rows before the
 // built-in ones. One row a line, blanks between the fields, # begins a comment:
 //
-//   all_reduce 2 2048 one_shot      of 2 ranks, up to 2048 bytes of the full vector
-//   all_reduce 2 any two_shot       and beyond
+//   all_reduce 2 2048 one_shot shm  of 2 ranks over shm, up to 2048 bytes of the full vector
+//   all_reduce 2 any two_shot shm   and beyond
 //
-// Rows of one operation and number of ranks stand by rising bytes and end with `any`. Other numbers
-// of ranks keep the built-in rows.
+// Rows of one operation, number of ranks and transport stand by rising bytes and end with `any`.
+// Without a transport they hold over every one that no other row names. Other numbers of ranks and
+// transports keep the built-in rows.
 //
 // Never does: measure, or decide what is not in it. Every rank must read the same file: ranks that
 // differ call different algorithms, which the first message shows.
@@ -31,7 +32,8 @@ class SelectionFile {
     int world = 1;
     std::int64_t most_bytes = kAnyBytes;
     std::string algorithm;
-    std::string reason;  // in words, made from the rest
+    std::string transport;  // Transport::Traits::name; empty: any
+    std::string reason;     // in words, made from the rest
   };
 
   SelectionFile() = default;
@@ -39,9 +41,14 @@ class SelectionFile {
   SelectionFile(std::string_view text, const std::string& where);
 
   [[nodiscard]] std::span<const Row> rows() const { return rows_; }
-  // The row that holds these bytes; null when the operation has none for this number of ranks.
-  [[nodiscard]] const Row* find(sched::Collective op, std::int64_t bytes, int world) const;
-  // Puts `rows`, all of one operation and number of ranks, in the place of those it had.
+  // The row that holds these bytes; null when the operation has none for this number of ranks over
+  // this transport.
+  [[nodiscard]] const Row* find(sched::Collective op, std::int64_t bytes, int world,
+                                std::string_view transport) const;
+  // Those of this number of ranks and transport, in their order; of an operation that has some of
+  // the transport's name, these alone.
+  [[nodiscard]] std::vector<const Row*> rows_for(int world, std::string_view transport) const;
+  // Puts `rows`, all of one operation, number of ranks and transport, in the place of those it had.
   void replace(std::span<const Row> rows);
   // The text form, which reads back as the same rows.
   [[nodiscard]] std::string print() const;

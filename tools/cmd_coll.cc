@@ -197,8 +197,11 @@ class Bench {
   // Once per reason: why a column stays empty.
   void explain_missing_mpi(const CollectiveShape& shape) {
     const std::string reason = bench::why_mpi_lacks(shape);
-    if (reason.empty() || !mpi_lacks_.insert(reason).second) return;
-    print(fmt::format("MPI's columns are empty: {}\n", reason));
+    if (!reason.empty()) print_once(fmt::format("MPI's columns are empty: {}\n", reason));
+  }
+
+  void print_once(const std::string& line) {
+    if (told_.insert(line).second) print(line);
   }
 
   void run_own(CollectiveCase& ours, const CollectiveShape& shape,
@@ -236,6 +239,11 @@ class Bench {
       const auto choice = communicator_.explain(shape.op, shape.count, shape.dtype);
       row.algorithm = choice.algorithm;
       row.reason = choice.reason;
+      if (!options_.selection.empty() && !row.reason.starts_with("measured")) {
+        print_once(fmt::format("{} has no row of {} for {} over {}: auto goes by its own table\n",
+                               options_.selection, sched::name_of(shape.op),
+                               counted(shape.world, "rank"), communicator_.transport_name()));
+      }
       if (options_.explain_choice && std::exchange(explained_, choice.reason) != choice.reason) {
         print(fmt::format("from {} auto takes {}: {}\n", format_bytes(shape.full_bytes()),
                           choice.algorithm, choice.reason));
@@ -325,9 +333,9 @@ class Bench {
   double memory_rate_ = 0;  // bytes per second of all ranks together
   sched::Cost own_cost_;    // of the user's schedule
   std::int64_t wrong_ = 0;
-  std::vector<double> bus_rates_;    // GB/s, of the rows since the last heading
-  std::set<std::string> mpi_lacks_;  // reasons printed why MPI is not measured
-  std::string explained_;            // the last reason printed
+  std::vector<double> bus_rates_;  // GB/s, of the rows since the last heading
+  std::set<std::string> told_;     // lines that are printed once
+  std::string explained_;          // the last reason printed
   bool first_ = true;
 };
 

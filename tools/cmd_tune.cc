@@ -58,7 +58,7 @@ struct Cell {
 };
 
 // The chosen algorithm of each size, with borders halfway, on the scale of factors, between sizes.
-std::vector<SelectionFile::Row> rows_of(sched::Collective op, int world,
+std::vector<SelectionFile::Row> rows_of(sched::Collective op, int world, std::string_view transport,
                                         const std::vector<Cell>& cells) {
   std::vector<SelectionFile::Row> rows;
   for (std::size_t i = 0; i < cells.size(); ++i) {
@@ -72,7 +72,8 @@ std::vector<SelectionFile::Row> rows_of(sched::Collective op, int world,
           std::sqrt(static_cast<double>(cells[i - 1].bytes) * static_cast<double>(cells[i].bytes)));
     }
     if (rows.empty() || rows.back().algorithm != chosen.algorithm)
-      rows.push_back({op, world, SelectionFile::kAnyBytes, chosen.algorithm, {}});
+      rows.push_back(
+          {op, world, SelectionFile::kAnyBytes, chosen.algorithm, std::string(transport), {}});
   }
   return rows;
 }
@@ -106,7 +107,7 @@ class Tuner {
         cells.push_back(measure(op, dtype, bytes, count));
         times_[op][bytes] = cells.back().algorithms.front().seconds;
       }
-      file_.replace(rows_of(op, communicator_.world(), cells));
+      file_.replace(rows_of(op, communicator_.world(), communicator_.transport_name(), cells));
     }
     if (communicator_.rank() == 0) finish();
   }
@@ -233,7 +234,8 @@ Run declare_tune(Args& args) {
   args.option("--op", o->ops, "operations, joined by commas, or all");
   args.option("--bytes", o->bytes, "sizes of the full vector to measure");
   args.option("--dtype", o->dtype, "element type: " + dtype_names());
-  args.option("--out", o->out, "the table; rows of other numbers of ranks in it stay");
+  args.option("--out", o->out,
+              "the table; rows of other numbers of ranks and transports in it stay");
   args.option("--tolerance", o->tolerance, "times by which a guideline may be exceeded",
               {.min = 1, .max = 1000});
   args.option("--transport", o->transport, transport_help());

@@ -18,7 +18,8 @@ constexpr const char* kText =
     "all_reduce 3 2K recursive_doubling\n"
     "all_reduce 3 any ring   # and beyond\n"
     "\n"
-    "all_reduce 4 any two_shot\n";
+    "all_reduce 4 any two_shot\n"
+    "all_reduce 4 any ring ucx\n";
 
 TEST(SelectionFile, RowsComeBeforeTheBuiltInOnesForTheirWorldOnly) {
   const SelectionFile file(kText, "text");
@@ -49,21 +50,41 @@ TEST(SelectionFile, TheFastLookUpGivesTheSameAnswers) {
   }
 }
 
+// What one transport was measured to be best with says nothing of another.
+TEST(SelectionFile, RowsOfATransportHoldOverItAloneAndComeBeforeThoseOfAny) {
+  const SelectionFile file(
+      "all_reduce 2 64 ring\nall_reduce 2 any two_shot\n"
+      "all_reduce 2 any recursive_doubling ucx\nbroadcast 2 any chain ucx\n",
+      "text");
+  const auto taken = [&](Collective op, std::int64_t bytes, std::string_view transport) {
+    const Machine machine = {.world = 2, .cores = 2, .transport = transport, .measured = &file};
+    const auto chosen = select(op, bytes, machine).algorithm;
+    EXPECT_EQ(sched::algorithms()[Selector(machine).index(op, bytes)].name, chosen);
+    return chosen;
+  };
+  EXPECT_EQ(taken(Collective::kAllReduce, 8, "ucx"), "recursive_doubling");
+  EXPECT_EQ(taken(Collective::kAllReduce, 8, "shm"), "ring");
+  EXPECT_EQ(taken(Collective::kAllReduce, 1000, "shm"), "two_shot");
+  EXPECT_EQ(taken(Collective::kBroadcast, 8, "ucx"), "chain");
+  EXPECT_EQ(taken(Collective::kBroadcast, 8, "shm"), "direct");
+}
+
 TEST(SelectionFile, PrintsWhatItReads) {
   SelectionFile file(kText, "text");
   const SelectionFile again(file.print(), "again");
   EXPECT_EQ(again.print(), file.print());
-  ASSERT_EQ(again.rows().size(), 3U);
+  ASSERT_EQ(again.rows().size(), 4U);
   const SelectionFile::Row row = {
-      Collective::kAllReduce, 3, SelectionFile::kAnyBytes, "two_shot", {}};
+      Collective::kAllReduce, 3, SelectionFile::kAnyBytes, "two_shot", {}, {}};
   file.replace({&row, 1});
-  EXPECT_EQ(file.rows().size(), 2U);
-  EXPECT_EQ(file.find(Collective::kAllReduce, 8, 3)->algorithm, "two_shot");
+  EXPECT_EQ(file.rows().size(), 3U);
+  EXPECT_EQ(file.find(Collective::kAllReduce, 8, 3, "shm")->algorithm, "two_shot");
 }
 
 TEST(SelectionFile, RefusesWhatIsWrongByLine) {
   const std::pair<const char*, const char*> bad[] = {
       {"all_reduce 2 any", "3 fields"},
+      {"all_reduce 2 any ring shm more", "6 fields"},
       {"nope 2 any ring", "all_reduce"},
       {"all_reduce 0 any ring", "ranks 0"},
       {"all_reduce x any ring", "'x'"},

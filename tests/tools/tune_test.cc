@@ -64,7 +64,8 @@ TEST(Tune, WritesTheTableThatAutoReadsAndKeepsOtherWorlds) {
                              " --json " + folder.path("rows"));
   ASSERT_EQ(read.exit_code, 0) << read.err;
   for (const nlohmann::json& row : json_lines(folder.read("rows"))) {
-    EXPECT_TRUE(row["reason"].get<std::string>().starts_with("measured fastest for 2 ranks"))
+    EXPECT_TRUE(
+        row["reason"].get<std::string>().starts_with("measured fastest for 2 ranks over shm"))
         << row;
   }
 }
@@ -79,6 +80,21 @@ TEST(Tune, AForcedTableChangesWhatAutoTakesAndItSaysWhy) {
   for (const char* line : {"from 8 B auto takes ring: measured",
                            "from 4 KiB auto takes recursive_doubling: measured"}) {
     EXPECT_NE(outcome.out.find(line), std::string::npos) << line << "\n" << outcome.out;
+  }
+}
+
+TEST(Tune, ATableWithoutRowsForThisRunSaysSo) {
+  const TestFolder folder;
+  const std::string table =
+      folder.write("table", "all_reduce 5 any ring\nbroadcast 2 any chain ucx\n");
+  const Outcome outcome = run_sinew_ranks(
+      2, "coll --op all_reduce,broadcast --bytes 8,4K --budget-ms 0.1 --selection " + table);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const char* op : {"all_reduce", "broadcast"}) {
+    const std::string line = " has no row of " + std::string(op) + " for 2 ranks over shm";
+    const std::size_t at = outcome.out.find(line);
+    EXPECT_NE(at, std::string::npos) << outcome.out;
+    EXPECT_EQ(outcome.out.find(line, at + 1), std::string::npos) << outcome.out;
   }
 }
 
