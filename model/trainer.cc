@@ -488,6 +488,7 @@ Summary run_training(
     const std::function<void(const StepMetrics&, std::optional<double>)>& on_step) {
   const TrainOptions& o = plan.options;
   if (!o.out.empty() && world.rank() == 0) remove_unfinished(o.out);
+  const bool trains = trainer.steps_done() < o.steps;
   MetricsFile metrics(o.out, world.rank() == 0, trainer.steps_done());
   while (trainer.steps_done() < o.steps) {
     const StepMetrics step = trainer.step();
@@ -501,7 +502,7 @@ Summary run_training(
   }
   trainer.finish_save();
   const Summary summary = trainer.summary();
-  metrics.write_summary(plan, summary);
+  if (trains) metrics.write_summary(plan, summary);  // what was found before stays otherwise
   return summary;
 }
 

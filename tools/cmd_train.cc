@@ -147,8 +147,11 @@ class Progress {
 void print_summary(const model::Summary& summary) {
   if (summary.validation_loss)
     fmt::print("\nvalidation loss {:.4f} nats per token", unsigned_nan(*summary.validation_loss));
-  fmt::print("\nmedian step {:.0f} ms, {:.0f} tokens/s\n\n", summary.step_ms_median,
-             summary.tokens_per_s);
+  if (summary.tokens_per_s > 0) {
+    fmt::print("\nmedian step {:.0f} ms, {:.0f} tokens/s\n", summary.step_ms_median,
+               summary.tokens_per_s);
+  }
+  fmt::print("\n");
   const Table table(
       {{fmt::format("predicted beside measured (rank 0, {})", summary.device), 58, true},
        {"predicted", 16},

@@ -52,7 +52,9 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
               "type that gradients are kept and summed in: auto (f32, of f64 f64), or bf16, with "
               "--dtype bf16");
   args.option("--lr", o.lr, "highest learning rate");
-  args.option("--min-lr", o.min_lr, "last learning rate; negative: a tenth of --lr");
+  args.option("--min-lr", o.min_lr,
+              "where the cosine of the learning rate ends, a step after the last; negative: a "
+              "tenth of --lr");
   args.option("--warmup", o.warmup, "steps of linear warm-up, at most --steps", {.min = 0});
   args.option("--weight-decay", o.weight_decay, "of matrices and tables");
   args.option("--beta1", o.beta1, "decay of the first moment");

@@ -73,6 +73,27 @@ TEST(RunEnds, DivergedTrainingSaysSoAndWritesNoNan) {
     EXPECT_TRUE(step.contains("loss"));
 }
 
+// A run that is asked for again when it is done leaves what it found.
+TEST(RunEnds, NothingToTrainLeavesTheSummaryAndTheMetrics) {
+  const TestFolder folder;
+  const std::string data = folder.write("text.txt", text_of(100));
+  const std::string arguments =
+      "train --model byte-tiny --seq 16 --eval-windows 2 --steps 3 --data " + data + " --out " +
+      folder.path("run");
+  ASSERT_EQ(run_sinew(arguments).exit_code, 0);
+  const std::string summary = folder.read("run/summary.json");
+  const std::string metrics = folder.read("run/metrics.jsonl");
+  for (const char* steps : {"3", "2"}) {
+    const Outcome again =
+        run_sinew(arguments + " --resume " + folder.path("run") + " --steps " + steps);
+    EXPECT_EQ(again.exit_code, 0) << again.err;
+    EXPECT_NE(again.out.find("nothing to train"), std::string::npos) << again.out;
+    EXPECT_EQ(again.out.find("tokens/s"), std::string::npos) << again.out;
+    EXPECT_EQ(folder.read("run/summary.json"), summary);
+    EXPECT_EQ(folder.read("run/metrics.jsonl"), metrics);
+  }
+}
+
 // The last step destroys the weights, and nothing but the validation can tell.
 TEST(RunEnds, WeightsThatTheLastStepDestroyedAreNotPassedOverInSilence) {
   const TestFolder folder;
