@@ -1,5 +1,6 @@
 #include "bench/memory_rate.h"
 
+#include <cstring>
 #include <functional>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace {
 // Source and target of one rank are more than a third-level cache of 32 MiB holds.
 constexpr std::int64_t kCopiedBytes = std::int64_t{24} << 20;
 constexpr double kBudget_s = 0.05;
+// What a stage's tile holds (comm/stage.cc), so often that the meeting at the end is nothing.
+constexpr std::int64_t kHandedBytes = std::int64_t{128} << 10;
+constexpr int kHandedTimes = 32;
 
 // Ranks whose input, or output, is something: one where the operation has a root there.
 int ranks_with(const CollectiveShape& shape, bool at_root_only) {
@@ -31,6 +35,48 @@ double measure_memory_rate(comm::Communicator& communicator) {
   };
   const Times times = time_candidates(communicator, {&copy, 1}, {.budget_s = kBudget_s}).front();
   return 2.0 * static_cast<double>(kCopiedBytes) * communicator.world() / times.min_s;
+}
+
+double measure_handover_rate(comm::Communicator& communicator) {
+  const auto size = static_cast<std::size_t>(kHandedBytes);
+  const std::vector<std::byte> source(size, std::byte{1});
+  std::vector<std::byte> between(size);
+  std::vector<std::byte> target(size);
+  const std::function<void()> hand_over = [&] {
+    for (int time = 0; time < kHandedTimes; ++time) {
+      std::memcpy(between.data(), source.data(), size);
+      std::memcpy(target.data(), between.data(), size);
+    }
+    communicator.barrier();  // a rank that waits for a core counts, too
+  };
+  const Times times =
+      time_candidates(communicator, {&hand_over, 1}, {.budget_s = kBudget_s}).front();
+  return 2.0 * static_cast<double>(kHandedBytes) * kHandedTimes * communicator.world() /
+         times.min_s;
+}
+
+HandedOver handed_over_bytes(const CollectiveShape& shape) {
+  using sched::Collective;
+  const std::int64_t full = shape.full_bytes();
+  const std::int64_t others = shape.world - 1;
+  if (others == 0) return {};
+  switch (shape.op) {
+    case Collective::kAllReduce:  // parts to those that sum them, sums to all
+      return {.put_bytes = others * full + full, .fetched_bytes = 2 * others * full};
+    case Collective::kAllGather:
+    case Collective::kBroadcast:
+      return {.put_bytes = full, .fetched_bytes = others * full};
+    case Collective::kReduceScatter:
+    case Collective::kReduce:
+    case Collective::kAllToAll:
+      return {.put_bytes = others * full, .fetched_bytes = others * full};
+    case Collective::kGather:
+    case Collective::kScatter:
+      return {.put_bytes = full - full / shape.world, .fetched_bytes = full - full / shape.world};
+    case Collective::kBarrier:
+      return {};
+  }
+  __builtin_unreachable();
 }
 
 std::int64_t least_touched_bytes(const CollectiveShape& any) {

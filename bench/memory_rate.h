@@ -18,4 +18,18 @@ namespace sinew::bench {
 // touches beyond that, it need not.
 [[nodiscard]] std::int64_t least_touched_bytes(const CollectiveShape& shape);
 
+// What ranks that do not map each other's buffers touch beyond that, of all ranks together: what
+// one needs of another is put where both can read it, once however many need it, and fetched by
+// each.
+struct HandedOver {
+  std::int64_t put_bytes = 0;
+  std::int64_t fetched_bytes = 0;
+};
+[[nodiscard]] HandedOver handed_over_bytes(const CollectiveShape& shape);
+
+// Collective. Bytes per second, put plus fetched, of all ranks at once: each puts a tile and
+// fetches it again, all within its own second-level cache. The best of several repetitions. A tile
+// that another core fetches takes longer, so no handing over through memory is faster.
+[[nodiscard]] double measure_handover_rate(comm::Communicator& communicator);
+
 }  // namespace sinew::bench

@@ -60,6 +60,9 @@ class Bench {
         *std::max_element(request.sizes_bytes.begin(), request.sizes_bytes.end());
     if (kernels::bypasses_cache(2 * communicator_.world() * largest))
       memory_rate_ = bench::measure_memory_rate(communicator_);
+    const bool plain = std::ranges::find(request.buffers, CollectiveCase::Buffers::kPlain) !=
+                       request.buffers.end();
+    if (memory_rate_ > 0 && plain) handover_rate_ = bench::measure_handover_rate(communicator_);
     table_ = Table(columns());
     for (const DType dtype : request.dtypes) {
       for (const ReduceOp reduce : request.reduces) {
@@ -93,6 +96,7 @@ class Bench {
                                    {"predicted us", 12},
                                    {"bound us", 8}};
     if (memory_rate_ > 0) columns.push_back({"mem %", 5});
+    if (handover_rate_ > 0) columns.push_back({"path %", 6});
     if (options_.baseline == "mpi") {
       columns.push_back({"MPI us", 8});
       columns.push_back({"MPI / median", 12});
@@ -136,6 +140,12 @@ class Bench {
           fmt::format("memory as measured: {} GB/s of all ranks together; mem %: of the least "
                       "traffic at that rate\n",
                       three_digits(1e-9 * memory_rate_)));
+    }
+    if (handover_rate_ > 0 && buffers == CollectiveCase::Buffers::kPlain) {
+      print(
+          fmt::format("path %: of that and, for what ranks need of each other, one write and one "
+                      "read more on the way, in cache at {} GB/s as measured\n",
+                      three_digits(1e-9 * handover_rate_)));
     }
     print(table_.header());
     explained_.clear();
@@ -272,6 +282,15 @@ class Bench {
     const bool in_cache = memory_rate_ == 0 || !kernels::bypasses_cache(touched);
     const double memory_bound_s = in_cache ? 0 : static_cast<double>(touched) / memory_rate_;
     const double memory_fraction = memory_bound_s / row.times.median_s;
+    // Ordinary buffers are not mapped by the peers.
+    const bool hands_over =
+        !in_cache && handover_rate_ > 0 && buffers == CollectiveCase::Buffers::kPlain;
+    const bench::HandedOver handed = bench::handed_over_bytes(shape);
+    const double path_bound_s =
+        memory_bound_s +
+        (hands_over ? static_cast<double>(handed.put_bytes + handed.fetched_bytes) / handover_rate_
+                    : 0);
+    const double path_fraction = path_bound_s / row.times.median_s;
     const auto us = [](double seconds) { return three_digits(seconds * 1e6); };
     std::vector<std::string> cells = {(row.chosen ? "auto: " : "") + row.algorithm,
                                       format_bytes(shape.full_bytes()),
@@ -285,6 +304,8 @@ class Bench {
                                       even ? us(bound_s) : "-"};
     if (memory_rate_ > 0)
       cells.push_back(in_cache ? "-" : fmt::format("{:.0f}", 100 * memory_fraction));
+    if (handover_rate_ > 0)
+      cells.push_back(hands_over ? fmt::format("{:.0f}", 100 * path_fraction) : "-");
     if (options_.baseline == "mpi") {
       cells.push_back(mpi ? us(mpi->median_s) : "-");
       cells.push_back(mpi ? three_digits(mpi->median_s / row.times.median_s) : "-");
@@ -319,6 +340,8 @@ class Bench {
         .add("bound_us", even ? std::optional(bound_s * 1e6) : std::nullopt)
         .add("memory_bound_us", in_cache ? std::nullopt : std::optional(memory_bound_s * 1e6))
         .add("memory_fraction", in_cache ? std::nullopt : std::optional(memory_fraction))
+        .add("path_bound_us", hands_over ? std::optional(path_bound_s * 1e6) : std::nullopt)
+        .add("path_fraction", hands_over ? std::optional(path_fraction) : std::nullopt)
         .add("mpi_us", mpi ? std::optional(mpi->median_s * 1e6) : std::nullopt);
     if (!mpi_library_.empty()) record.add("mpi_library", mpi_library_);
     json_.write(record);
@@ -330,8 +353,9 @@ class Bench {
   Table table_;
   std::string mpi_library_;  // empty: not measured
   bench::LinkModel links_;
-  double memory_rate_ = 0;  // bytes per second of all ranks together
-  sched::Cost own_cost_;    // of the user's schedule
+  double memory_rate_ = 0;    // bytes per second of all ranks together
+  double handover_rate_ = 0;  // the same; 0: no ordinary buffers, or none that exceed the cache
+  sched::Cost own_cost_;      // of the user's schedule
   std::int64_t wrong_ = 0;
   std::vector<double> bus_rates_;  // GB/s, of the rows since the last heading
   std::set<std::string> told_;     // lines that are printed once

@@ -120,11 +120,30 @@ TEST(Coll, WritesTheKeysThatScriptsDependOn) {
   const std::vector<nlohmann::json> rows = json_lines(folder.read("rows"));
   ASSERT_EQ(rows.size(), 2U);
   for (const nlohmann::json& row : rows) {
-    expect_keys(row, {"op",           "algo",     "transport",       "ranks",           "bytes",
-                      "dtype",        "reduce",   "inplace",         "buffers",         "t_min_us",
-                      "t_median_us",  "t_p99_us", "algbw_GBps",      "busbw_GBps",      "wrong",
-                      "predicted_us", "bound_us", "memory_bound_us", "memory_fraction", "mpi_us",
-                      "mpi_library",  "factor"});
+    expect_keys(row, {"op",
+                      "algo",
+                      "transport",
+                      "ranks",
+                      "bytes",
+                      "dtype",
+                      "reduce",
+                      "inplace",
+                      "buffers",
+                      "t_min_us",
+                      "t_median_us",
+                      "t_p99_us",
+                      "algbw_GBps",
+                      "busbw_GBps",
+                      "wrong",
+                      "predicted_us",
+                      "bound_us",
+                      "memory_bound_us",
+                      "memory_fraction",
+                      "path_bound_us",
+                      "path_fraction",
+                      "mpi_us",
+                      "mpi_library",
+                      "factor"});
     EXPECT_NE(row["mpi_library"].get<std::string>().find_first_of("0123456789"), std::string::npos);
     EXPECT_TRUE(row["factor"].is_null());
     EXPECT_GT(row["mpi_us"].get<double>(), 0);
