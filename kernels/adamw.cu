@@ -20,9 +20,26 @@ GPU_FUNCTION AdamWElement adamw_step(const AdamWFactors<float>& k, float gradien
   return {old.weight - k.lr * (direction + k.decay * old.weight), m, v};
 }
 
+// The factors of this step: those that only the device knows are found where it left them.
+GPU_FUNCTION AdamWFactors<float> factors_of(const AdamWFactors<float>& known,
+                                            const StepUpdate* update) {
+  AdamWFactors<float> factors = known;
+  if (update != nullptr) {
+    factors.lr = update->lr;
+    factors.correction1 = update->correction1;
+    factors.correction2 = update->correction2;
+    factors.gradient_scale = update->gradient_scale;
+  }
+  return factors;
+}
+GPU_FUNCTION bool is_skipped(const StepUpdate* update) {
+  return update != nullptr && update->skipped != 0;
+}
+
 template <typename G>
 struct AdamWMaster {
-  AdamWFactors<float> factors;
+  AdamWFactors<float> known;
+  const StepUpdate* update;
   const G* gradient;
   float* weight;
   float* first_moment;
@@ -31,6 +48,8 @@ struct AdamWMaster {
 
   template <int kWidth>
   GPU_FUNCTION void apply(std::int64_t i) const {
+    if (is_skipped(update)) return;
+    const AdamWFactors<float> factors = factors_of(known, update);
     const auto g = gpu::load_values<kWidth>(gradient + i);
     auto w = gpu::load_values<kWidth>(weight + i);
     auto m = gpu::load_values<kWidth>(first_moment + i);
@@ -57,9 +76,10 @@ GPU_FUNCTION bf16 round_by(float value, std::uint32_t bits16) {
 
 template <typename G>
 struct AdamWStochastic {
-  AdamWFactors<float> factors;
+  AdamWFactors<float> known;
   Philox philox;
   std::uint64_t stream;
+  const StepUpdate* update;
   std::int64_t first_index;
   const G* gradient;
   bf16* weight;
@@ -69,6 +89,9 @@ struct AdamWStochastic {
   // Bits of random.h. Four neighbours that begin at a multiple of four share a counter.
   template <int kWidth>
   GPU_FUNCTION void apply(std::int64_t i) const {
+    if (is_skipped(update)) return;
+    const AdamWFactors<float> factors = factors_of(known, update);
+    const std::uint64_t drawn = stream + (update != nullptr ? update->rounding_stream : 0);
     const auto g = gpu::load_values<kWidth>(gradient + i);
     auto w = gpu::load_values<kWidth>(weight + i);
     auto m = gpu::load_values<kWidth>(first_moment + i);
@@ -80,7 +103,7 @@ struct AdamWStochastic {
       if (j == 0 || place % 4 == 0) {
         const std::int64_t counter =
             (first_index + i + j) / kRandomBlock * kBlockCounters + place / 64 * 8 + place % 32 / 4;
-        words = philox.words(static_cast<std::uint64_t>(counter), stream);
+        words = philox.words(static_cast<std::uint64_t>(counter), drawn);
       }
       const auto word = static_cast<std::size_t>(place / 32 % 2 * 2 + 1 - place % 4 / 2);
       weight[i + j] = round_by(next.weight, words[word] >> (place % 2 * 16) & 0xffffU);
@@ -100,9 +123,10 @@ constexpr int kAdamWWidth = 4;  // four f32 are one access of 16 bytes
 
 template <typename G>
 void adamw(const AdamW& options, std::int64_t count, const G* gradient, float* weight,
-           float* first_moment, float* second_moment, bf16* working, device::Stream& stream) {
-  launch_elementwise<kAdamWWidth>(AdamWMaster<G>{AdamWFactors<float>(options), gradient, weight,
-                                                 first_moment, second_moment, working},
+           float* first_moment, float* second_moment, bf16* working, device::Stream& stream,
+           const StepUpdate* update) {
+  launch_elementwise<kAdamWWidth>(AdamWMaster<G>{AdamWFactors<float>(options), update, gradient,
+                                                 weight, first_moment, second_moment, working},
                                   count, {gradient, weight, first_moment, second_moment, working},
                                   stream);
 }
@@ -110,10 +134,11 @@ void adamw(const AdamW& options, std::int64_t count, const G* gradient, float* w
 template <typename G>
 void adamw_stochastic(const AdamW& options, const RandomStream& random, std::int64_t first_index,
                       std::int64_t count, const G* gradient, bf16* weight, float* first_moment,
-                      float* second_moment, device::Stream& stream) {
+                      float* second_moment, device::Stream& stream, const StepUpdate* update) {
   const AdamWStochastic<G> body = {AdamWFactors<float>(options),
                                    Philox(random.seed, random.purpose),
                                    random.stream,
+                                   update,
                                    first_index,
                                    gradient,
                                    weight,
@@ -124,12 +149,14 @@ void adamw_stochastic(const AdamW& options, const RandomStream& random, std::int
 }
 
 template void adamw<float>(const AdamW&, std::int64_t, const float*, float*, float*, float*, bf16*,
-                           device::Stream&);
+                           device::Stream&, const StepUpdate*);
 template void adamw<bf16>(const AdamW&, std::int64_t, const bf16*, float*, float*, float*, bf16*,
-                          device::Stream&);
+                          device::Stream&, const StepUpdate*);
 template void adamw_stochastic<float>(const AdamW&, const RandomStream&, std::int64_t, std::int64_t,
-                                      const float*, bf16*, float*, float*, device::Stream&);
+                                      const float*, bf16*, float*, float*, device::Stream&,
+                                      const StepUpdate*);
 template void adamw_stochastic<bf16>(const AdamW&, const RandomStream&, std::int64_t, std::int64_t,
-                                     const bf16*, bf16*, float*, float*, device::Stream&);
+                                     const bf16*, bf16*, float*, float*, device::Stream&,
+                                     const StepUpdate*);
 
 }  // namespace sinew::kernels

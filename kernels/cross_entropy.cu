@@ -68,7 +68,8 @@ template <int kWidth, typename T>
 __global__ void __launch_bounds__(kRowThreadsMax)
     cross_entropy_backward_kernel(CrossEntropyShape shape, std::int64_t valid, T* logits,
                                   const std::int32_t* targets, const float* row_max,
-                                  const float* sum_exp, float scale) {
+                                  const float* sum_exp, float given, const float* told) {
+  const float scale = told != nullptr ? *told : given;
   for (std::int64_t r = blockIdx.x; r < shape.rows; r += gridDim.x) {
     T* row = logits + r * shape.columns;
     const float largest = row_max[r];
@@ -88,6 +89,15 @@ __global__ void __launch_bounds__(kRowThreadsMax)
       row[c] = gpu::narrow<T>(0.0F);
     }
   }
+}
+
+__global__ void __launch_bounds__(kStrideThreads)
+    cross_entropy_total_kernel(std::int64_t rows, const float* loss, double* total) {
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < rows; i += kStrideThreads)
+    sum += static_cast<double>(loss[i]);
+  sum = gpu::block_all(sum, gpu::Sum{});
+  if (threadIdx.x == 0) *total = sum;
 }
 
 namespace {
@@ -131,14 +141,20 @@ void cross_entropy_loss(std::int64_t rows, const std::int32_t* targets, const fl
                  target_logit, loss);
 }
 
+void cross_entropy_total(std::int64_t rows, const float* loss, double* total,
+                         device::Stream& stream) {
+  device::launch(cross_entropy_total_kernel, {.block = {kStrideThreads}}, stream, rows, loss,
+                 total);
+}
+
 template <typename T>
 void cross_entropy_backward(const CrossEntropyShape& shape, T* logits, const std::int32_t* targets,
                             const float* row_max, const float* sum_exp, float scale,
-                            device::Stream& stream) {
+                            device::Stream& stream, const float* told) {
   if (shape.rows == 0) return;
   with_column_width(shape, logits, [&](auto width) {
     device::launch(cross_entropy_backward_kernel<width(), T>, column_shape(shape, width()), stream,
-                   shape, valid_columns(shape), logits, targets, row_max, sum_exp, scale);
+                   shape, valid_columns(shape), logits, targets, row_max, sum_exp, scale, told);
   });
 }
 
@@ -147,7 +163,8 @@ void cross_entropy_backward(const CrossEntropyShape& shape, T* logits, const std
   template void cross_entropy_sums<T>(const CrossEntropyShape&, const T*, const std::int32_t*,     \
                                       const float*, float*, float*, device::Stream&);              \
   template void cross_entropy_backward<T>(const CrossEntropyShape&, T*, const std::int32_t*,       \
-                                          const float*, const float*, float, device::Stream&);
+                                          const float*, const float*, float, device::Stream&,      \
+                                          const float*);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(bf16)
 #undef SINEW_INSTANTIATE

@@ -17,9 +17,13 @@ void cross_entropy_sums(const CrossEntropyShape& shape, const T* logits,
                         float* target_logit, device::Stream& stream);
 void cross_entropy_loss(std::int64_t rows, const std::int32_t* targets, const float* sum_exp,
                         const float* target_logit, float* loss, device::Stream& stream);
+// *total = sum over rows of loss, in f64, in an order that depends on rows only.
+void cross_entropy_total(std::int64_t rows, const float* loss, double* total,
+                         device::Stream& stream);
+// told: null, or where the kernel finds the scale instead.
 template <typename T>
 void cross_entropy_backward(const CrossEntropyShape& shape, T* logits, const std::int32_t* targets,
                             const float* row_max, const float* sum_exp, float scale,
-                            device::Stream& stream);
+                            device::Stream& stream, const float* told = nullptr);
 
 }  // namespace sinew::kernels

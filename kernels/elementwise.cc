@@ -97,6 +97,10 @@ void synchronize(Threads threads) {
   if (threads.accelerator != nullptr) threads.accelerator->synchronize();
 }
 
+bool recording(Threads threads) {
+  return threads.accelerator != nullptr && threads.accelerator->recording();
+}
+
 #define SINEW_INSTANTIATE(T)                                                               \
   template void add<T>(T*, const T*, std::int64_t, Threads);                               \
   template void add_bias<T>(T*, const T*, std::int64_t, std::int64_t, Threads);            \

@@ -94,8 +94,10 @@ constexpr std::int64_t dropout_counters(const DropoutShape& shape) {
 // of them that lie outside the row of this part are left out.
 template <typename T>
 __global__ void __launch_bounds__(kStrideThreads)
-    dropout_kernel(DropoutShape shape, Philox philox, std::uint64_t stream, std::uint32_t threshold,
-                   float factor, const T* x, T* y) {
+    dropout_kernel(DropoutShape shape, Philox philox, std::uint64_t stream,
+                   const std::uint64_t* base, std::uint32_t threshold, float factor, const T* x,
+                   T* y) {
+  const std::uint64_t drawn = stream + (base != nullptr ? *base : 0);
   // A row touches at most this many counters.
   const std::int64_t counters = dropout_counters(shape);
   const std::int64_t count = shape.rows * counters;
@@ -105,7 +107,7 @@ __global__ void __launch_bounds__(kStrideThreads)
     const std::int64_t counter = begin / kRandomBlock * kBlockCounters + i % counters;
     const std::int64_t first = counter / kBlockCounters * kRandomBlock +
                                counter % kBlockCounters / 8 * 64 + counter % 8 * 4;
-    const auto words = philox.words(static_cast<std::uint64_t>(counter), stream);
+    const auto words = philox.words(static_cast<std::uint64_t>(counter), drawn);
     UNROLL for (int j = 0; j < 8; ++j) {
       const std::int64_t c = first + j / 4 * 32 + j % 4 - begin;
       if (c < 0 || c >= shape.columns) continue;
@@ -170,11 +172,11 @@ void fill(float* target, float value, std::int64_t count, device::Stream& stream
 
 template <typename T>
 void dropout(const RandomStream& random, double probability, const DropoutShape& shape, const T* x,
-             T* y, device::Stream& stream) {
+             T* y, device::Stream& stream, const std::uint64_t* base) {
   if (shape.rows == 0 || shape.columns == 0) return;
   const std::uint32_t threshold = drop_threshold(probability);
   device::launch(dropout_kernel<T>, stride_shape(shape.rows * dropout_counters(shape)), stream,
-                 shape, Philox(random.seed, random.purpose), random.stream, threshold,
+                 shape, Philox(random.seed, random.purpose), random.stream, base, threshold,
                  static_cast<float>(keep_factor(threshold)), x, y);
 }
 
@@ -185,7 +187,7 @@ void dropout(const RandomStream& random, double probability, const DropoutShape&
                                  device::Stream&);                                            \
   template void sum_of_squares<T>(const T*, std::int64_t, double*, double*, device::Stream&); \
   template void dropout<T>(const RandomStream&, double, const DropoutShape&, const T*, T*,    \
-                           device::Stream&);
+                           device::Stream&, const std::uint64_t*);
 SINEW_INSTANTIATE(float)
 SINEW_INSTANTIATE(bf16)
 #undef SINEW_INSTANTIATE

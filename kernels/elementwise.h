@@ -52,6 +52,8 @@ template <typename T>
 void copy_rows(T* target, const T* source, const CopyRows& rows, Threads threads = {});
 // Returns when what was called before is done: the arrays of an accelerator may then be read here.
 void synchronize(Threads threads);
+// Whether calls are recorded now, to run later (accelerator.h).
+[[nodiscard]] bool recording(Threads threads);
 
 // What one version provides; see registry.h. Column ranges let threads share a matrix: [begin,
 // end).

@@ -39,9 +39,10 @@ void convert(const From* source, To* target, std::int64_t count, device::Stream&
 // target[i] = value.
 void fill(float* target, float value, std::int64_t count, device::Stream& stream);
 
-// The dropout of dropout.h: the same elements dropped, the same bits. y may be x.
+// The dropout of dropout.h: the same elements dropped, the same bits. y may be x. base: null, or
+// what is added to random.stream, read when the kernel runs.
 template <typename T>
 void dropout(const RandomStream& random, double probability, const DropoutShape& shape, const T* x,
-             T* y, device::Stream& stream);
+             T* y, device::Stream& stream, const std::uint64_t* base = nullptr);
 
 }  // namespace sinew::kernels

@@ -13,7 +13,7 @@ void adamw_with_master(const AdamW& options, std::int64_t count, const float* gr
   CHECK_GE(options.step, 1);
   if (threads.accelerator != nullptr) {
     return threads.accelerator->adamw_with_master(options, count, gradient, master, weight,
-                                                  first_moment, second_moment);
+                                                  first_moment, second_moment, nullptr);
   }
   const auto& f = best<MixedAdamWFunctions>();
   parallel_for(threads, count, kGrainElements, [&](std::int64_t begin, std::int64_t end) {
@@ -29,7 +29,7 @@ void adamw_stochastic(const AdamW& options, const RandomStream& random, std::int
   CHECK_GE(first_index, 0);
   if (threads.accelerator != nullptr) {
     return threads.accelerator->adamw_stochastic(options, random, first_index, count, gradient,
-                                                 weight, first_moment, second_moment);
+                                                 weight, first_moment, second_moment, nullptr);
   }
   const auto& f = best<MixedAdamWFunctions>();
   parallel_for(threads, count, kGrainElements, [&](std::int64_t begin, std::int64_t end) {

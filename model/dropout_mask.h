@@ -37,6 +37,10 @@ class DropoutMask {
     mask.stream_ = stream;
     return mask;
   }
+  // What a step adds to the streams of words that step 0 draws from.
+  static std::uint64_t streams_before(std::int64_t step) {
+    return static_cast<std::uint64_t>(step) << kStreamBits;
+  }
   // layer: of the model.
   static std::int64_t stream_of(std::int64_t layer, DropoutPlace place) {
     return 1 + 2 * layer + static_cast<std::int64_t>(place);
@@ -63,7 +67,7 @@ class DropoutMask {
   static constexpr std::uint32_t kPurpose = 0xD20F;
   static constexpr int kStreamBits = 20;  // layers are fewer than 2^16, two places in each
   [[nodiscard]] std::uint64_t word_stream() const {
-    return static_cast<std::uint64_t>(step_) << kStreamBits | static_cast<std::uint64_t>(stream_);
+    return streams_before(step_) + static_cast<std::uint64_t>(stream_);
   }
 
   double probability_ = 0;

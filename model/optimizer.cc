@@ -7,15 +7,13 @@
 #include "kernels/elementwise.h"
 #include "kernels/mixed_adamw.h"
 #include "model/agree.h"
+#include "model/device_step.h"
 #include "model/partial.h"
 #include "sched/base/check.h"
 
 namespace sinew::model {
 
 namespace {
-// Keeps the coefficient finite at norm 0; PyTorch's value.
-constexpr double kNormGuard = 1e-6;
-constexpr std::uint32_t kRoundingPurpose = 0x20D;
 // Narrow gradients that are widened at once: they stay in a core's cache.
 constexpr std::int64_t kWidened = 1 << 14;
 }  // namespace
@@ -53,21 +51,15 @@ template <typename T>
 void Optimizer<T>::reduce_gradients() {
   stage_.finish_gradients(parallel_.tie());
   stage_.units().with_gradients([&](auto* gradients) {
-    sum_partial_gradients(stage_.flat(), stage_.units().owned(), parallel_, gradients, threads_);
-  });
-}
-
-// Calls body(parameter, piece) for the part of each parameter that this rank owns, in model order
-// of the stage.
-template <typename T>
-template <typename Body>
-void Optimizer<T>::for_each_piece(Body&& body) const {
-  for (const Parameter& p : stage_.parameters()) {
-    for (const Piece& owned : stage_.units().owned()) {
-      const Piece piece = owned.within(p.offset, p.offset + p.slice.local_count());
-      if (piece.count > 0) body(p, piece);
+    if constexpr (std::is_same_v<decltype(gradients), float*>) {
+      if (device_ != nullptr) {
+        queue_partial_sums(stage_.flat(), stage_.units().owned(), parallel_, gradients, threads_,
+                           device_->packed());
+        return;
+      }
     }
-  }
+    sum_partial_gradients(stage_.flat(), stage_.units().owned(), parallel_, gradients);
+  });
 }
 
 template <typename T>
@@ -185,8 +177,9 @@ void Optimizer<T>::find_bad(const std::vector<double>& sums, StepReport& report)
   // Every rank that computed it offers itself; when only the sum overflowed, nobody did.
   const std::int32_t nobody = parallel_.grid().world();
   std::int32_t lowest = nobody;
+  const std::vector<bool> marked = stage_.units().bad();
   for (std::size_t i = 0; i < stage_.parameters().size(); ++i) {
-    if (stage_.units().bad()[i] && stage_.parameters()[i].index == static_cast<int>(bad))
+    if (marked[i] && stage_.parameters()[i].index == static_cast<int>(bad))
       lowest = parallel_.rank();
   }
   parallel_.world().all_reduce(&lowest, &lowest, 1, DType::kI32, ReduceOp::kMin);

@@ -20,6 +20,8 @@
 
 namespace sinew::model {
 
+class DeviceStep;
+
 // Linear warm-up over `warmup` steps, then a cosine from lr to min_lr that ends at the last step.
 struct LearningRate {
   double lr = 1e-3;
@@ -51,6 +53,10 @@ struct StepReport {
   int bad_rank = -1;       // and the lowest rank that computed it; -1 when only sums overflowed
 };
 
+// Keeps the coefficient finite at norm 0; PyTorch's value.
+inline constexpr double kNormGuard = 1e-6;
+inline constexpr std::uint32_t kRoundingPurpose = 0x20D;  // of random streams
+
 // T is float, double or bf16. bf16 weights are their f32 masters rounded to nearest, and the update
 // is of the masters; or, rounded stochastically, they have none.
 template <typename T>
@@ -68,6 +74,14 @@ class Optimizer {
   void reduce_gradients();
   // Norm, clip, AdamW with this learning rate, and with ZeRO the weights' all-gather.
   StepReport step(double learning_rate);
+
+  // On a device instead, whose steps the host does not look into: tell() between steps what the
+  // next one needs, queue_step() what step() does, report() when the device is idle again. use():
+  // once.
+  void use(DeviceStep& device);
+  void tell(double learning_rate);
+  void queue_step();
+  [[nodiscard]] StepReport report();
 
   // In increasing order; the whole of the flat buffers without ZeRO.
   [[nodiscard]] const std::vector<Piece>& owned() const { return stage_.units().owned(); }
@@ -106,6 +120,8 @@ class Optimizer {
   template <typename Body>
   void with_wide_gradients(const Piece& piece, Body&& body);
   void update_stochastically(const kernels::AdamW& adamw, const Parameter& p, const Piece& piece);
+  void queue_square_sums();
+  void queue_update(const Parameter& p, const Piece& piece);
 
   Stage<T>& stage_;
   Parallel& parallel_;
@@ -117,6 +133,20 @@ class Optimizer {
   W* masters_ = nullptr;
   W* widened_ = nullptr;  // [kWidened], of narrow gradients
   std::int64_t steps_taken_ = 0;
+  DeviceStep* device_ = nullptr;
 };
+
+// Calls body(parameter, piece) for the part of each parameter that this rank owns, in model order
+// of the stage.
+template <typename T>
+template <typename Body>
+void Optimizer<T>::for_each_piece(Body&& body) const {
+  for (const Parameter& p : stage_.parameters()) {
+    for (const Piece& owned : stage_.units().owned()) {
+      const Piece piece = owned.within(p.offset, p.offset + p.slice.local_count());
+      if (piece.count > 0) body(p, piece);
+    }
+  }
+}
 
 }  // namespace sinew::model

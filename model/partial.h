@@ -29,6 +29,11 @@ enum class PartialOver : std::uint8_t {
 // each kind of group, or none where there is nothing to sum.
 template <typename T>
 void sum_partial_gradients(const FlatLayout& flat, std::span<const Piece> owned, Parallel& parallel,
-                           T* gradients, kernels::Threads threads = {});
+                           T* gradients);
+
+// The same on a device, in its order; `packed`, in its memory, has partial_most() elements.
+void queue_partial_sums(const FlatLayout& flat, std::span<const Piece> owned, Parallel& parallel,
+                        float* gradients, kernels::Threads device, std::span<float> packed);
+[[nodiscard]] std::int64_t partial_most(const FlatLayout& flat, std::span<const Piece> owned);
 
 }  // namespace sinew::model

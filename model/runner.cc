@@ -66,7 +66,9 @@ void Runner<T>::train(std::span<const Microbatch> microbatches, W loss_scale,
     const bool computes = action.verb == PipeVerb::kForward || action.verb == PipeVerb::kBackward ||
                           action.verb == PipeVerb::kWeight;
     if (!computes) continue;
-    if (schedule_.ranks > 1) kernels::synchronize(stage_.threads());  // the span is the work's
+    // The span is the work's, or the recording's.
+    if (schedule_.ranks > 1 && !kernels::recording(stage_.threads()))
+      kernels::synchronize(stage_.threads());
     spans_.push_back(
         {.row = rank_,
          .lane = 0,

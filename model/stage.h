@@ -43,6 +43,8 @@ struct Microbatch {
   const std::int32_t* targets = nullptr;
   bool last = false;                // of the step
   std::int64_t first_sequence = 0;  // its number in the step's whole batch; dropout draws by it
+  // On a device: where it leaves the sum of the losses, for which forward() then does not wait.
+  double* loss = nullptr;
 };
 
 struct BatchShape {
@@ -138,8 +140,9 @@ class Stage {
 
   enum class Mode : std::uint8_t { kTrain, kEvaluate };
   // From input to output; on the first stage from the tokens. On the last stage returns the sum of
-  // the microbatch's losses and, when training, leaves the gradient of the last layer's output in
-  // output(), scaled by loss_scale (one over the number of targets of the whole batch).
+  // the microbatch's losses (0 where microbatch.loss gets it) and, when training, leaves the
+  // gradient of the last layer's output in output(), scaled by loss_scale (one over the number of
+  // targets of the whole batch).
   double forward(int slot, const Microbatch& microbatch, W loss_scale, Mode mode);
   // From the gradient of the output, in output(), to that of the input, in input(). Gradients of
   // weights are accumulated: all of them, or all that backward_weights() will not.

@@ -95,6 +95,14 @@ double Traffic::seconds() const {
   return sum;
 }
 
+Traffic& Traffic::operator+=(const Traffic& other) {
+  for (std::size_t group = 0; group < amounts_.size(); ++group) {
+    for (std::size_t pattern = 0; pattern < amounts_[group].size(); ++pattern)
+      amounts_[group][pattern] += other.amounts_[group][pattern];
+  }
+  return *this;
+}
+
 void Traffic::add_counters(const Parallel& parallel, int sign) {
   for (std::size_t i = 0; i < kGroups; ++i) {
     const auto group = static_cast<Group>(i);

@@ -53,6 +53,7 @@ class Traffic {
   // Adds (sign +1) or takes away (-1) what the communicators have counted so far: the two around a
   // step leave the step's.
   void add_counters(const Parallel& parallel, int sign);
+  Traffic& operator+=(const Traffic& other);
 
  private:
   std::array<std::array<Amount, 4>, kGroups> amounts_;

@@ -14,9 +14,12 @@
 #include "model/checkpoint_writer.h"
 #include "model/data.h"
 #include "model/device.h"
+#include "model/device_step.h"
+#include "model/dropout_mask.h"
 #include "model/gather.h"
 #include "model/initialize.h"
 #include "model/metrics_file.h"
+#include "model/partial.h"
 #include "model/report.h"
 #include "model/runner.h"
 #include "sched/base/check.h"
@@ -122,6 +125,7 @@ class TrainerOf final : public Trainer {
         tokens_(std::move(tokens)) {
     const TrainOptions& o = plan_.options;
     CHECK(device.accelerator == nullptr || refuse_on_device(plan_).empty());
+    if (device.accelerator != nullptr) open_device_step(*device.accelerator);
     if (!o.data.empty()) open_data();
     if (!o.resume.empty()) {
       resume(o.resume);
@@ -199,8 +203,8 @@ class TrainerOf final : public Trainer {
   }
 
   // Of this rank's positions.
-  std::vector<Microbatch> microbatches(const std::vector<std::int32_t>& tokens,
-                                       const std::vector<std::int32_t>& targets) const {
+  std::vector<Microbatch> microbatches(std::span<const std::int32_t> tokens,
+                                       std::span<const std::int32_t> targets) const {
     const std::int64_t size = plan_.microbatch.batch * plan_.microbatch.time / plan_.options.cp;
     std::vector<Microbatch> list;
     for (std::int64_t at = 0; at < static_cast<std::int64_t>(tokens.size()); at += size) {
@@ -238,6 +242,13 @@ class TrainerOf final : public Trainer {
   // Whole sequences of this replica.
   StepMetrics run_step(std::vector<std::int32_t> tokens, std::vector<std::int32_t> targets,
                        Clock::time_point begin);
+  void open_device_step(kernels::Accelerator& accelerator);
+  // Forward, backward and update of the rank's microbatches.
+  StepReport take_step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
+                       kernels::Wide<T> scale, std::span<double> losses);
+  StepReport take_step_on_device(std::span<const std::int32_t> tokens,
+                                 std::span<const std::int32_t> targets, float scale,
+                                 std::span<double> losses);
   // Positions with a target, over all replicas.
   std::int64_t count_targets(const std::vector<std::int32_t>& targets);
   // Sum over all replicas of the last stages' losses, in the order of the batch, the same bits on
@@ -264,6 +275,8 @@ class TrainerOf final : public Trainer {
   Optimizer<T> optimizer_;
   CheckpointWriter<T> writer_;
   LearningRate rate_;
+  std::unique_ptr<DeviceStep> device_step_;
+  Traffic recorded_;  // by a step that is repeated
   std::unique_ptr<Tokens> tokens_;
   std::unique_ptr<Dataset> dataset_;
   std::int64_t step_ = 0;
@@ -302,20 +315,19 @@ StepMetrics TrainerOf<T>::run_step(std::vector<std::int32_t> tokens,
                                    std::vector<std::int32_t> targets, Clock::time_point begin) {
   keep_own_positions(tokens);
   keep_own_positions(targets);
-  stage_.set_step(step_);
   traffic_.add_counters(parallel_, -1);
   const std::int64_t count = count_targets(targets);
   const auto scale =
       static_cast<kernels::Wide<T>>(count > 0 ? 1.0 / static_cast<double>(count) : 0.0);
-  const std::vector<Microbatch> list = microbatches(tokens, targets);
-  std::vector<double> losses(list.size(), 0.0);
-  stage_.zero_gradients();
-  runner_.train(list, scale, losses);
-  optimizer_.reduce_gradients();
+  std::vector<double> losses(static_cast<std::size_t>(plan_.schedule.microbatches), 0.0);
   StepMetrics metrics;
   metrics.lr = rate_.at(step_);
-  const StepReport report = optimizer_.step(metrics.lr);
-  wait_for_device();
+  StepReport report;
+  if (device_step_ != nullptr) {
+    report = take_step_on_device(tokens, targets, static_cast<float>(scale), losses);
+  } else {
+    report = take_step(tokens, targets, scale, losses);
+  }
   traffic_.add_counters(parallel_, +1);
   const double total = sum_losses(losses);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -339,6 +351,67 @@ StepMetrics TrainerOf<T>::run_step(std::vector<std::int32_t> tokens,
   if (step_ % kTiedCheckSteps == 0) check_tied_copies();
   writer_.poll();
   return metrics;
+}
+
+template <typename T>
+StepReport TrainerOf<T>::take_step(std::span<const std::int32_t> tokens,
+                                   std::span<const std::int32_t> targets, kernels::Wide<T> scale,
+                                   std::span<double> losses) {
+  stage_.set_step(step_);
+  stage_.zero_gradients();
+  runner_.train(microbatches(tokens, targets), scale, losses);
+  optimizer_.reduce_gradients();
+  return optimizer_.step(rate_.at(step_));
+}
+
+template <typename T>
+void TrainerOf<T>::open_device_step(kernels::Accelerator& accelerator) {
+  agree(parallel_.world(), [&] {
+    if (plan_.options.graph && parallel_.pipeline() != nullptr &&
+        !parallel_.pipeline()->sends_from_device())
+      throw UsageError(
+          "--graph with a pipeline whose ranks cannot map each other's memory: the host passes its "
+          "messages on; legal: without --graph, --pp 1");
+  });
+  const std::int64_t tokens = plan_.replica_batch * plan_.options.seq / plan_.options.cp;
+  device_step_ = std::make_unique<DeviceStep>(
+      accelerator,
+      DeviceStep::Sizes{.microbatches = plan_.schedule.microbatches,
+                        .tensors = static_cast<std::int64_t>(parameter_names(plan_.config).size()),
+                        .parameters = static_cast<std::int64_t>(stage_.parameters().size()),
+                        .positions = tokens,
+                        .packed = partial_most(stage_.flat(), stage_.units().owned())},
+      plan_.options.graph ? Queueing::kGraph : Queueing::kPlain);
+  optimizer_.use(*device_step_);
+}
+
+// The device is idle before and after.
+template <typename T>
+StepReport TrainerOf<T>::take_step_on_device(std::span<const std::int32_t> tokens,
+                                             std::span<const std::int32_t> targets, float scale,
+                                             std::span<double> losses) {
+  DeviceStep& device = *device_step_;
+  std::copy(tokens.begin(), tokens.end(), device.tokens().begin());
+  std::copy(targets.begin(), targets.end(), device.targets().begin());
+  std::vector<Microbatch> list = microbatches(device.tokens(), device.targets());
+  for (std::size_t i = 0; i < list.size(); ++i) list[i].loss = &device.losses()[i];
+  device.update().loss_scale = scale;
+  device.update().dropout_stream = DropoutMask::streams_before(step_);
+  optimizer_.tell(rate_.at(step_));
+  Traffic queued;
+  const DeviceStep::Taken taken = device.take([&] {
+    queued.add_counters(parallel_, -1);
+    stage_.zero_gradients();
+    runner_.train(list, scale, losses);
+    optimizer_.reduce_gradients();
+    optimizer_.queue_step();
+    queued.add_counters(parallel_, +1);
+  });
+  wait_for_device();
+  if (taken == DeviceStep::Taken::kRecorded) recorded_ = queued;
+  if (taken == DeviceStep::Taken::kReplayed) traffic_ += recorded_;
+  std::copy(device.losses().begin(), device.losses().end(), losses.begin());
+  return optimizer_.report();
 }
 
 template <typename T>

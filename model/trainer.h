@@ -54,6 +54,7 @@ struct TrainOptions {
   double lr = 1e-3;
   double min_lr = -1;  // negative: a tenth of lr
   std::int64_t warmup = 0;
+  bool graph = false;       // on a device: later steps repeat the recording of the second
   bool async_save = false;  // checkpoints are written while training goes on
   double weight_decay = 0.1;
   double beta1 = 0.9;

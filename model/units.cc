@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/accelerator.h"
 #include "kernels/elementwise.h"
 #include "model/parallel.h"
 #include "sched/base/check.h"
@@ -217,6 +218,8 @@ void Units<T>::zero_gradients() {
   if (narrow_head_share_ != nullptr) kernels::clear<T>(narrow_head_share_, table, threads_);
   started_.assign(started_.size(), false);
   bad_.assign(bad_.size(), false);
+  if (threads_.accelerator != nullptr)
+    threads_.accelerator->clear(not_finite_.data(), not_finite_.size_bytes());
 }
 
 template <typename T>
@@ -415,7 +418,9 @@ template <typename T>
 template <typename E>
 void Units<T>::note_bad(std::size_t unit, const E* gradients) {
   const Unit& u = flat_.units[unit];
-  // One sum for the whole unit: on a device each is waited for.
+  if constexpr (std::is_same_v<E, float>) {
+    if (threads_.accelerator != nullptr) return note_bad_on_device(u, gradients);
+  }
   if (std::isfinite(kernels::sum_of_squares(gradients, u.count, threads_))) return;
   for (std::size_t i = u.first; i < flat_.parameters.size(); ++i) {
     const Parameter& p = flat_.parameters[i];
@@ -424,6 +429,29 @@ void Units<T>::note_bad(std::size_t unit, const E* gradients) {
         kernels::sum_of_squares(gradients + (p.offset - u.begin), p.slice.local_count(), threads_);
     if (!std::isfinite(sum)) bad_[i] = true;
   }
+}
+
+// Queued, like the reduction that follows: the host waits for neither.
+template <typename T>
+void Units<T>::note_bad_on_device(const Unit& unit, const float* gradients) {
+  CHECK_EQ(not_finite_.size(), flat_.parameters.size());
+  kernels::Spans spans;
+  for (std::size_t i = unit.first; i < flat_.parameters.size(); ++i) {
+    const Parameter& p = flat_.parameters[i];
+    if (p.offset >= unit.begin + unit.count) break;
+    CHECK_LT(spans.count, kernels::Spans::kMost);
+    spans.end[static_cast<std::size_t>(spans.count++)] =
+        p.offset - unit.begin + p.slice.local_count();
+  }
+  threads_.accelerator->note_not_finite(gradients, spans, &not_finite_[unit.first]);
+}
+
+template <typename T>
+std::vector<bool> Units<T>::bad() const {
+  if (threads_.accelerator == nullptr) return bad_;
+  std::vector<bool> bad;
+  for (const std::uint64_t flag : not_finite_) bad.push_back(flag != 0);
+  return bad;
 }
 
 template <typename T>

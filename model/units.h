@@ -37,6 +37,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -144,7 +145,10 @@ class Units {
 
   // [parameters of the flat layout] whether a gradient was not finite before data parallelism
   // summed it: sums spread it to all ranks.
-  [[nodiscard]] const std::vector<bool>& bad() const { return bad_; }
+  // On a device: once it is idle.
+  [[nodiscard]] std::vector<bool> bad() const;
+  // On a device, before the first step: where it notes them, one word for each parameter.
+  void watch(std::span<std::uint64_t> not_finite) { not_finite_ = not_finite; }
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
@@ -175,6 +179,7 @@ class Units {
   void sum_over_groups();
   template <typename E>
   void note_bad(std::size_t unit, const E* gradients);
+  void note_bad_on_device(const Unit& unit, const float* gradients);
   [[nodiscard]] bool has_head_share() const {
     return head_share_ != nullptr || narrow_head_share_ != nullptr;
   }
@@ -196,6 +201,7 @@ class Units {
   std::vector<bool> started_;           // [units] stages 0 and 1: on its way or done
   std::vector<comm::Request> reductions_;
   std::vector<bool> bad_;
+  std::span<std::uint64_t> not_finite_;  // instead, on a device
 };
 
 }  // namespace sinew::model

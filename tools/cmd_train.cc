@@ -234,6 +234,10 @@ int run_train(const Options& options, const Args& args) {
       select_device(world->rank());
       device = std::make_unique<OpenDevice>(options.timeout_s);
     }
+    if (options.train.graph && device == nullptr) {
+      args.refuse_given({"--graph"},
+                        "on the processor, which records no steps: name --device cuda or twin");
+    }
   });
   // What the trainer will train on, looked at by every rank before the first work.
   std::exception_ptr unreadable;

@@ -65,6 +65,8 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
   args.option("--seed", o.seed, "of weights, data order and masks");
   args.option("--offload", o.offload,
               "folder whose files hold moments and masters: memory that the system may write out");
+  args.flag("--graph", o.graph,
+            "on a device: the second step is recorded, and later ones repeat it as one call");
   args.option(
       "--init", o.init,
       "start from the weights of this .safetensors file, folder or .index.json of several, or .bin "

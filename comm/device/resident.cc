@@ -159,8 +159,10 @@ ResidentCall Resident::call_of(const Program& program, Protocol protocol, const 
   const auto scratch_bytes = static_cast<std::size_t>(program.scratch_slots * call.scratch_stride);
   if (scratch_bytes > scratch_.size_bytes()) {
     stream.synchronize();  // earlier calls may still use the old one
+    if (recorded_) outgrown_.push_back(std::move(scratch_));
     scratch_ = device::Memory(scratch_bytes);
   }
+  recorded_ = recorded_ || stream.recording();
   call.scratch = scratch_.as<char>();
   return call;
 }

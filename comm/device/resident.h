@@ -156,6 +156,8 @@ class Resident {
   std::uint64_t call_count_ = 0;
   std::uint32_t history_ = 0;  // of the calls' signatures
   device::Memory scratch_;
+  bool recorded_ = false;
+  std::vector<device::Memory> outgrown_;  // that recorded calls use
   std::map<std::pair<const sched::Algorithm*, int>, Program> programs_;
   mutable std::map<std::pair<const sched::Algorithm*, int>, bool> takes_;  // asked before
 };

@@ -13,6 +13,7 @@
 #include "kernels/layer_norm_gpu.h"
 #include "kernels/rms_norm_gpu.h"
 #include "kernels/rope_gpu.h"
+#include "kernels/step_update_gpu.h"
 #include "kernels/swiglu_gpu.h"
 #include "sched/base/check.h"
 
@@ -62,9 +63,43 @@ void DeviceAccelerator::convert(const float* source, bf16* target, std::int64_t 
   kernels::convert(source, target, count, stream_);
 }
 
+namespace {
+
+class GraphRecording final : public Accelerator::Recording {
+ public:
+  GraphRecording(device::Graph graph, device::Stream& stream)
+      : graph_(std::move(graph)), stream_(stream) {}
+  void replay() override { graph_.launch(stream_); }
+
+ private:
+  device::Graph graph_;
+  device::Stream& stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<Accelerator::Recording> DeviceAccelerator::record(
+    const std::function<void()>& queue) {
+  stream_.synchronize();
+  recorded_ = true;
+  stream_.begin_capture();
+  try {
+    queue();
+  } catch (...) {
+    try {
+      static_cast<void>(stream_.end_capture());
+    } catch (const device::Error&) {
+      // What went wrong first is told.
+    }
+    throw;
+  }
+  return std::make_unique<GraphRecording>(stream_.end_capture(), stream_);
+}
+
 void* DeviceAccelerator::grow(device::Memory& memory, std::size_t size_bytes) {
   if (memory.size_bytes() < size_bytes) {
     stream_.synchronize();  // queued work may still use the old one
+    if (recorded_) outgrown_.push_back(std::move(memory));
     memory = device::Memory(size_bytes);
   }
   return memory.data();
@@ -75,6 +110,7 @@ float* DeviceAccelerator::workspace(std::int64_t floats) {
 }
 
 const std::int32_t* DeviceAccelerator::upload(const std::int32_t* values, std::int64_t count) {
+  if (owns(values)) return values;
   const std::size_t size_bytes = static_cast<std::size_t>(count) * sizeof(std::int32_t);
   void* target = grow(indices_, size_bytes);
   stream_.copy(target, values, size_bytes);
@@ -149,6 +185,22 @@ double DeviceAccelerator::sum_of_squares(const float* data, std::int64_t count) 
   return square_sum(data, count);
 }
 
+void DeviceAccelerator::sum_of_squares(const float* data, std::int64_t count, double* sum) {
+  const auto partial = static_cast<std::size_t>(sum_of_squares_workspace(count));
+  auto* memory = static_cast<double*>(grow(workspace_, partial * sizeof(double)));
+  kernels::sum_of_squares(data, count, sum, memory, stream_);
+}
+
+void DeviceAccelerator::note_not_finite(const float* data, const Spans& spans,
+                                        std::uint64_t* flags) {
+  kernels::note_not_finite(data, spans, flags, stream_);
+}
+
+void DeviceAccelerator::finish_norm(const double* square_sums, std::int64_t count, const Clip& clip,
+                                    StepUpdate* update) {
+  kernels::finish_norm(square_sums, count, clip, update, stream_);
+}
+
 void DeviceAccelerator::gelu_forward(const bf16* x, bf16* y, std::int64_t count) {
   kernels::gelu_forward(x, y, count, stream_);
 }
@@ -201,7 +253,8 @@ void DeviceAccelerator::rope(const RopeShape& shape, HeadView<bf16> x, const flo
 
 void DeviceAccelerator::dropout(const RandomStream& random, double probability,
                                 const DropoutShape& shape, const bf16* x, bf16* y) {
-  kernels::dropout(random, probability, shape, x, y, stream_);
+  kernels::dropout(random, probability, shape, x, y, stream_,
+                   update_ != nullptr ? &update_->dropout_stream : nullptr);
 }
 
 void DeviceAccelerator::attention_forward(const AttentionShape& shape, HeadView<const bf16> q,
@@ -271,25 +324,32 @@ void DeviceAccelerator::cross_entropy_loss(std::int64_t rows, const std::int32_t
   kernels::cross_entropy_loss(rows, upload(targets, rows), sum_exp, target_logit, loss, stream_);
 }
 
+void DeviceAccelerator::cross_entropy_total(std::int64_t rows, const float* loss, double* total) {
+  kernels::cross_entropy_total(rows, loss, total, stream_);
+}
+
 void DeviceAccelerator::cross_entropy_backward(const CrossEntropyShape& shape, bf16* logits,
                                                const std::int32_t* targets, const float* row_max,
                                                const float* sum_exp, float scale) {
   kernels::cross_entropy_backward(shape, logits, upload(targets, shape.rows), row_max, sum_exp,
-                                  scale, stream_);
+                                  scale, stream_,
+                                  update_ != nullptr ? &update_->loss_scale : nullptr);
 }
 
 void DeviceAccelerator::adamw_with_master(const AdamW& options, std::int64_t count,
                                           const float* gradient, float* master, bf16* weight,
-                                          float* first_moment, float* second_moment) {
-  kernels::adamw(options, count, gradient, master, first_moment, second_moment, weight, stream_);
+                                          float* first_moment, float* second_moment,
+                                          const StepUpdate* update) {
+  kernels::adamw(options, count, gradient, master, first_moment, second_moment, weight, stream_,
+                 update);
 }
 
 void DeviceAccelerator::adamw_stochastic(const AdamW& options, const RandomStream& random,
                                          std::int64_t first_index, std::int64_t count,
                                          const float* gradient, bf16* weight, float* first_moment,
-                                         float* second_moment) {
+                                         float* second_moment, const StepUpdate* update) {
   kernels::adamw_stochastic(options, random, first_index, count, gradient, weight, first_moment,
-                            second_moment, stream_);
+                            second_moment, stream_, update);
 }
 
 }  // namespace sinew::kernels

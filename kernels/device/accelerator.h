@@ -1,10 +1,12 @@
 // DeviceAccelerator: kernels/accelerator.h on the selected device: the kernels of kernels/*.cu on
 // one stream, and the workspaces they need.
 //
-// One workspace serves all calls, since a stream runs them in order; it grows to the largest.
+// One workspace serves all calls, since a stream runs them in order; it grows to the largest. What
+// a recording may use is kept.
 #pragma once
 
 #include <map>
+#include <vector>
 
 #include "kernels/accelerator.h"
 #include "kernels/device/runtime.h"
@@ -21,6 +23,8 @@ class DeviceAccelerator final : public Accelerator {
   void free(void* memory) noexcept override;
   [[nodiscard]] bool owns(const void* pointer) const override;
   void synchronize() override { stream_.synchronize(); }
+  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& queue) override;
+  [[nodiscard]] bool recording() const override { return stream_.recording(); }
   void copy(void* target, const void* source, std::size_t size_bytes) override;
   void clear(void* target, std::size_t size_bytes) override;
   void fill(float* target, float value, std::int64_t count) override;
@@ -36,6 +40,10 @@ class DeviceAccelerator final : public Accelerator {
                      std::int64_t channels) override;
   [[nodiscard]] double sum_of_squares(const bf16* data, std::int64_t count) override;
   [[nodiscard]] double sum_of_squares(const float* data, std::int64_t count) override;
+  void sum_of_squares(const float* data, std::int64_t count, double* sum) override;
+  void note_not_finite(const float* data, const Spans& spans, std::uint64_t* flags) override;
+  void finish_norm(const double* square_sums, std::int64_t count, const Clip& clip,
+                   StepUpdate* update) override;
   void gelu_forward(const bf16* x, bf16* y, std::int64_t count) override;
   void gelu_backward(const bf16* d_y, const bf16* x, bf16* d_x, std::int64_t count) override;
   void layer_norm_forward(NormShape shape, const bf16* x, const bf16* weight, const bf16* bias,
@@ -54,6 +62,7 @@ class DeviceAccelerator final : public Accelerator {
             Turn direction) override;
   void dropout(const RandomStream& random, double probability, const DropoutShape& shape,
                const bf16* x, bf16* y) override;
+  void set_update(const StepUpdate* update) override { update_ = update; }
   void attention_forward(const AttentionShape& shape, HeadView<const bf16> q,
                          HeadView<const bf16> k, HeadView<const bf16> v, HeadView<bf16> o,
                          float* lse) override;
@@ -82,20 +91,23 @@ class DeviceAccelerator final : public Accelerator {
                           float* target_logit) override;
   void cross_entropy_loss(std::int64_t rows, const std::int32_t* targets, const float* sum_exp,
                           const float* target_logit, float* loss) override;
+  void cross_entropy_total(std::int64_t rows, const float* loss, double* total) override;
   void cross_entropy_backward(const CrossEntropyShape& shape, bf16* logits,
                               const std::int32_t* targets, const float* row_max,
                               const float* sum_exp, float scale) override;
   void adamw_with_master(const AdamW& options, std::int64_t count, const float* gradient,
-                         float* master, bf16* weight, float* first_moment,
-                         float* second_moment) override;
+                         float* master, bf16* weight, float* first_moment, float* second_moment,
+                         const StepUpdate* update) override;
   void adamw_stochastic(const AdamW& options, const RandomStream& random, std::int64_t first_index,
                         std::int64_t count, const float* gradient, bf16* weight,
-                        float* first_moment, float* second_moment) override;
+                        float* first_moment, float* second_moment,
+                        const StepUpdate* update) override;
 
  private:
   // At least size_bytes, valid until the next call of the same function.
   void* grow(device::Memory& memory, std::size_t size_bytes);
   [[nodiscard]] float* workspace(std::int64_t floats);
+  // Values of the host where kernels find them; an array stays where it is.
   [[nodiscard]] const std::int32_t* upload(const std::int32_t* values, std::int64_t count);
   void run_gemm(const GemmShape& shape, float alpha, const bf16* a, const bf16* b, float beta,
                 void* c, DType c_dtype, const Epilogue<bf16>& epilogue);
@@ -106,6 +118,9 @@ class DeviceAccelerator final : public Accelerator {
   device::Memory workspace_;
   device::Memory indices_;                       // tokens or targets of the call that is queued
   std::map<const char*, device::Memory> owned_;  // by address
+  const StepUpdate* update_ = nullptr;
+  bool recorded_ = false;
+  std::vector<device::Memory> outgrown_;  // since the first recording
 };
 
 }  // namespace sinew::kernels

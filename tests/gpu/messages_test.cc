@@ -183,7 +183,7 @@ bool door_is_right() {
       options.channels = 1;
       options.threads = 32;
       options.slot_bytes = 256;
-      options.timeout_s = twin::Scope::current().removed != nullptr ? 0.3 : 100;
+      options.timeout_s = twin::Scope::current().removed != nullptr ? 0.3 : kHangS;
       streams[rank] = std::make_unique<device::Stream>();
       doors[rank] = comm::open_device_door(
           bootstrap, *streams[rank], [](const void*) { return true; }, options,
@@ -241,7 +241,7 @@ bool testing::messages_scenario(device::Stream&) {
       ResidentOptions options = small_options(1);
       options.slot_bytes = 256;
       options.threads = 64;
-      options.timeout_s = twin::Scope::current().removed != nullptr ? 0.3 : 100;
+      options.timeout_s = twin::Scope::current().removed != nullptr ? 0.3 : kHangS;
       own[rank] = std::make_unique<DeviceMessages>(bootstrap, options);
       std::vector<float> values(150);
       std::iota(values.begin(), values.end(), static_cast<float>(rank * 1000));

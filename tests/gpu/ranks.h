@@ -12,13 +12,17 @@
 
 namespace sinew::testing {
 
+// A deadline that nothing but a hang meets, whatever else the machine does meanwhile: a program
+// that hangs is ended by its own time limit.
+inline constexpr double kHangS = 3600;
+
 // Runs body(bootstrap) on one thread per rank, each under the caller's twin configuration; rethrows
 // what made the others fail. Deadlines that only a hang may meet are long: ranks outnumber cores.
 inline void run_ranks(int world, const std::function<void(comm::Bootstrap&)>& body) {
   twin::Config config = twin::Scope::current();
   const bool may_hang = config.removed != nullptr;
-  if (!may_hang) config.spin_limit_s = 100;
-  const auto bootstraps = comm::thread_bootstraps(world, may_hang ? 1.0 : 100.0);
+  if (!may_hang) config.spin_limit_s = kHangS;
+  const auto bootstraps = comm::thread_bootstraps(world, may_hang ? 1.0 : kHangS);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world));
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < bootstraps.size(); ++r) {

@@ -11,6 +11,7 @@
 #include "tests/gpu/device_array.h"
 #include "tests/gpu/difference.h"
 #include "tests/gpu/races.h"
+#include "tests/gpu/ranks.h"
 #include "tests/model/support.h"
 
 namespace sinew {
@@ -56,7 +57,7 @@ enum class Messages : std::uint8_t { kByDevice, kByHost };
 Run train_on_device(const TrainPlan& plan, comm::Communicator& ranks, Messages where) {
   // Ranks outnumber cores, and a receive waits for as long as its sender computes.
   twin::Config config = twin::Scope::current();
-  config.spin_limit_s = 100;
+  config.spin_limit_s = kHangS;
   const twin::Scope scope(config);
   kernels::DeviceAccelerator accelerator;
   const TrainDevice device = {
@@ -68,7 +69,7 @@ Run train_on_device(const TrainPlan& plan, comm::Communicator& ranks, Messages w
         comm::ResidentOptions options;
         options.channels = 2;
         options.threads = 32;
-        options.timeout_s = 100;
+        options.timeout_s = kHangS;
         return comm::open_device_door(
             group, accelerator.stream(),
             [&](const void* pointer) { return accelerator.owns(pointer); }, options,
@@ -122,7 +123,7 @@ void expect_same_on_both(const TrainOptions& options, int world, Messages messag
   ASSERT_EQ(refuse_on_device(plan), "");
   const std::string where = name_of(plan.options);
   std::mutex one;
-  comm::Communicator::run_threads(world, {}, [&](comm::Communicator& ranks) {
+  comm::Communicator::run_threads(world, {.timeout_s = kHangS}, [&](comm::Communicator& ranks) {
     const Run host = train(plan, ranks, nullptr);
     const Run device = train_on_device(plan, ranks, messages);
     const std::lock_guard lock(one);

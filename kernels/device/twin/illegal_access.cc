@@ -3,6 +3,7 @@
 #include <csignal>
 #include <mutex>
 
+#include "kernels/device/twin/recording.h"
 #include "kernels/device/twin/state.h"
 
 namespace sinew::twin {
@@ -18,6 +19,7 @@ void on_fault(int signal, siginfo_t* info, void*) {
     launch_of(self()).illegal_access = true;
     fail("access to memory at %p that does not exist", info->si_addr);
   }
+  if (touched_in_recording(info->si_addr)) return;
   // Not a kernel's: whoever was responsible before sees the fault when the access is tried again.
   sigaction(signal, signal == SIGSEGV ? &previous_segv : &previous_bus, nullptr);
 }

@@ -121,6 +121,12 @@ void free_pages(void* data) noexcept {
   munmap(base - 2 * kPage, allocation.data_pages_bytes + 3 * kPage);
 }
 
+void protect_pages(const void* data, Touch touch) noexcept {
+  const Allocation& allocation = allocation_of(data);
+  const int rights = touch == Touch::kAllowed ? PROT_READ | PROT_WRITE : PROT_NONE;
+  mprotect(first_page(data), allocation.data_pages_bytes, rights);
+}
+
 device::IpcHandle export_pages(const void* data) {
   const Allocation& allocation = allocation_of(data);
   struct stat status {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/device/runtime.h"
 
@@ -17,6 +18,10 @@ inline constexpr std::size_t kMemoryBytes = std::size_t{1} << 30;
 [[nodiscard]] void* allocate_pages(std::size_t size_bytes);
 // Aborts when bytes around the allocation were overwritten.
 void free_pages(void* data) noexcept;
+
+// Whether the pages can be touched at all.
+enum class Touch : std::uint8_t { kAllowed, kRefused };
+void protect_pages(const void* data, Touch touch) noexcept;
 
 [[nodiscard]] device::IpcHandle export_pages(const void* data);
 // Maps the pages of another process; size_bytes is what unmap_pages wants.

@@ -3,8 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <mutex>
+#include <thread>
+
+#include "kernels/device/twin/memory.h"
 
 namespace sinew::twin {
 
@@ -14,16 +18,32 @@ void refuse_in_recording(const char* what);
 // The same where nothing can be thrown.
 void spoil_recording(const char* what) noexcept;
 
+// Whether a thread that records has touched managed memory, which cannot be touched then: hardware
+// would give it what lay there before the recorded work. The recording is spoilt, and the access
+// may be tried again. For the handler of faults.
+[[nodiscard]] bool touched_in_recording(const void* address) noexcept;
+
 // All memory of the process that the seam made or mapped.
 class KnownMemory {
  public:
-  void add(const void* data, std::size_t size_bytes);
+  // kManaged: of the thread that adds it, which may also touch it.
+  enum class Kind : std::uint8_t { kDevice, kManaged };
+  void add(const void* data, std::size_t size_bytes, Kind kind = Kind::kDevice);
   void remove(const void* data) noexcept;
   [[nodiscard]] bool holds(const void* pointer) const;
+  [[nodiscard]] bool holds_managed(const void* pointer) const;
+  // Whether this thread can touch what it manages.
+  void protect_managed(Touch touch) noexcept;
 
  private:
+  struct Block {
+    std::size_t size_bytes;
+    Kind kind;
+    std::thread::id owner;
+  };
+  [[nodiscard]] const Block* find(const void* pointer) const;
   mutable std::mutex mutex_;
-  std::map<const char*, std::size_t> sizes_;
+  std::map<const char*, Block> blocks_;
 };
 [[nodiscard]] KnownMemory& known_memory();
 

@@ -48,7 +48,9 @@ LinkKind link_to(const std::string& address) {
 Memory::Memory(std::size_t size_bytes, MemoryKind kind) : size_bytes_(size_bytes), kind_(kind) {
   twin::refuse_in_recording("memory is allocated");
   data_ = twin::allocate_pages(size_bytes);
-  twin::known_memory().add(data_, size_bytes);
+  twin::known_memory().add(data_, size_bytes,
+                           kind == MemoryKind::kManaged ? twin::KnownMemory::Kind::kManaged
+                                                        : twin::KnownMemory::Kind::kDevice);
 }
 
 Memory& Memory::operator=(Memory&& other) noexcept {

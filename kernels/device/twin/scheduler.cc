@@ -122,8 +122,9 @@ void block_self() { run_next(); }
 void progress(Launch& launch) { launch.idle_turns = 0; }
 
 // Turns in vain after which a launch leaves the core to those it waits for: a receive may wait for
-// as long as another rank computes.
-constexpr std::uint64_t kTurnsBeforeSleep = 200;
+// as long as another rank computes. Few: where programs outnumber cores each turn gives a whole
+// slice of time, milliseconds, to somebody else, while who sleeps is woken soon.
+constexpr std::uint64_t kTurnsBeforeSleep = 16;
 
 void spin_turn(const Site& site) {
   Fiber& fiber = self();

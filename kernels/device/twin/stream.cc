@@ -16,6 +16,7 @@
 #include "kernels/device/twin/gate.h"
 #include "kernels/device/twin/launch.h"
 #include "kernels/device/twin/recording.h"
+#include "kernels/device/twin/state.h"
 
 namespace sinew::device {
 
@@ -414,12 +415,15 @@ void Stream::begin_capture() {
   if (this_recording != nullptr) throw_spoilt("another recording begins");
   this_recording = std::make_shared<Recording>();
   state_->join(this_recording);
+  twin::watch_for_illegal_accesses();
+  twin::known_memory().protect_managed(twin::Touch::kRefused);
 }
 
 bool Stream::recording() const { return state_->is_recording(); }
 
 Graph Stream::end_capture() {
   if (!state_->is_recording()) throw Error("device twin: end_capture without begin_capture");
+  twin::known_memory().protect_managed(twin::Touch::kAllowed);
   const std::shared_ptr<Recording> recording = std::exchange(this_recording, nullptr);
   recording->open = false;
   state_->recording = nullptr;
@@ -461,23 +465,49 @@ void spoil_recording(const char* what) noexcept {
   if (device::this_recording != nullptr) device::this_recording->spoilt = what;
 }
 
-void KnownMemory::add(const void* data, std::size_t size_bytes) {
+bool touched_in_recording(const void* address) noexcept {
+  if (device::this_recording == nullptr || !known_memory().holds_managed(address)) return false;
+  spoil_recording("the host touches managed memory, which recorded work has not reached yet");
+  known_memory().protect_managed(Touch::kAllowed);
+  return true;
+}
+
+void KnownMemory::add(const void* data, std::size_t size_bytes, Kind kind) {
   const std::lock_guard lock(mutex_);
-  sizes_[static_cast<const char*>(data)] = size_bytes;
+  blocks_[static_cast<const char*>(data)] = {size_bytes, kind, std::this_thread::get_id()};
 }
 
 void KnownMemory::remove(const void* data) noexcept {
   const std::lock_guard lock(mutex_);
-  sizes_.erase(static_cast<const char*>(data));
+  blocks_.erase(static_cast<const char*>(data));
+}
+
+const KnownMemory::Block* KnownMemory::find(const void* pointer) const {
+  const auto* at = static_cast<const char*>(pointer);
+  auto found = blocks_.upper_bound(at);
+  if (found == blocks_.begin()) return nullptr;
+  --found;
+  return at < found->first + found->second.size_bytes ? &found->second : nullptr;
 }
 
 bool KnownMemory::holds(const void* pointer) const {
-  const auto* at = static_cast<const char*>(pointer);
   const std::lock_guard lock(mutex_);
-  auto found = sizes_.upper_bound(at);
-  if (found == sizes_.begin()) return false;
-  --found;
-  return at < found->first + found->second;
+  return find(pointer) != nullptr;
+}
+
+bool KnownMemory::holds_managed(const void* pointer) const {
+  const std::lock_guard lock(mutex_);
+  const Block* block = find(pointer);
+  return block != nullptr && block->kind == Kind::kManaged &&
+         block->owner == std::this_thread::get_id();
+}
+
+void KnownMemory::protect_managed(Touch touch) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [data, block] : blocks_) {
+    if (block.kind == Kind::kManaged && block.owner == std::this_thread::get_id())
+      protect_pages(data, touch);
+  }
 }
 
 KnownMemory& known_memory() {

@@ -136,6 +136,7 @@ struct Not {
 };
 struct SquareRoot {
   float operator()(float a) const { return std::sqrt(a); }
+  double operator()(double a) const { return std::sqrt(a); }
 };
 struct Reciprocal {
   float operator()(float a) const { return 1.0F / a; }

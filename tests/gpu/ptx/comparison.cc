@@ -28,6 +28,12 @@ struct Unequal {  // both are numbers
     return a < b || a > b;
   }
 };
+struct UnequalOrUnordered {
+  template <typename T>
+  bool operator()(T a, T b) const {
+    return a != b;
+  }
+};
 template <typename Op>
 Handler compare_of(Type type) {
   return by_type(type, []<typename T>() -> Handler {
@@ -49,6 +55,7 @@ Handler comparison(Reader& reader) {
   if (reader.take("gt")) return compare_of<std::greater<>>(reader.take_type());
   if (reader.take("ge")) return compare_of<std::greater_equal<>>(reader.take_type());
   if (reader.take("ne")) return compare_of<Unequal>(reader.take_type());
+  if (reader.take("neu")) return compare_floats<UnequalOrUnordered>(reader.take_type());
   if (reader.take("nan")) return compare_floats<IsUnordered>(reader.take_type());
   return nullptr;
 }
