@@ -210,6 +210,9 @@ bool plan_takes_device(const Options& options, const model::TrainPlan& plan, boo
 
 int run_train(const Options& options, const Args& args) {
   check_launched(options.train);
+  constexpr const char* kNoRecording =
+      "on the processor, which records no steps; legal: --device cuda or twin";
+  if (options.train.graph && options.device == "cpu") args.refuse_given({"--graph"}, kNoRecording);
   if (options.train.out.empty()) {
     const std::string reason = "without --out: nothing is saved";
     if (options.train.async_save) args.refuse_given({"--async-save"}, reason);
@@ -234,10 +237,7 @@ int run_train(const Options& options, const Args& args) {
       select_device(world->rank());
       device = std::make_unique<OpenDevice>(options.timeout_s);
     }
-    if (options.train.graph && device == nullptr) {
-      args.refuse_given({"--graph"},
-                        "on the processor, which records no steps: name --device cuda or twin");
-    }
+    if (options.train.graph && device == nullptr) args.refuse_given({"--graph"}, kNoRecording);
   });
   // What the trainer will train on, looked at by every rank before the first work.
   std::exception_ptr unreadable;

@@ -25,8 +25,8 @@ constexpr int kLinkAreas = 3;      // sets of slots, one for each protocol
 constexpr std::int64_t kLinkHeaderBytes = 256;
 
 // What a peer wrote here when it began its latest call. flag: comm/call.h's, whose history makes
-// ranks that differed in one call differ ever after; stored with release, loaded with acquire. The
-// others say in words what the call was.
+// ranks that differed in one call differ ever after; stored with release. The others say in words
+// what the call was, to the host, which reads them when the kernel has ended.
 struct CallPost {
   alignas(64) std::uint64_t flag;
   std::uint64_t packed;

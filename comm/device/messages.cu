@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(kMessageThreadsMax, 1)
     bool failed = false;
     if (threadIdx.x == 0) {
       Patience patience = {links, call.timeout_ns, call.flag, call.peer};
-      if (!kSends) failed = !wait_until(&here.arrived, number, patience);
-      if (kSends && number > slots) failed = !wait_until(&here.released, number - slots, patience);
+      if (!kSends) failed = !wait_for_message(here, number, patience);
+      if (kSends && number > slots) failed = !wait_for_credit(here, number - slots, patience);
     }
     int failures = 0;
     REQUIRED(message_piece_may_move, failures = __syncthreads_count(failed ? 1 : 0));

@@ -125,10 +125,10 @@ GPU_FUNCTION bool run_step(const ResidentCall& call, const Counts& counts, const
     Patience patience = {links, call.timeout_ns, call.flag, step.peer};
     const auto slots = static_cast<std::uint64_t>(links.slots);
     if (sends && counts.sent[link] >= slots) {
-      failed = !wait_until(&here.released, counts.sent[link] + 1 - slots, patience);
+      failed = !wait_for_credit(here, counts.sent[link] + 1 - slots, patience);
     }
     if (receives && protocol == Protocol::kSimple) {
-      failed = !wait_until(&here.arrived, counts.taken[link] + 1, patience);
+      failed = !wait_for_message(here, counts.taken[link] + 1, patience);
     }
   }
   int failures = 0;

@@ -47,7 +47,7 @@ class SmallRound {
       const auto peer = static_cast<int>(threadIdx.x);
       Patience patience = {call_.links, call_.timeout_ns, call_.flag, peer};
       const LinkWords& here = words(call_.links, call_.links.rank, peer, kSmallLane, channel_);
-      failed = !wait_until(&here.released, counts_.sent[own_link()] + 1 - slots, patience);
+      failed = !wait_for_credit(here, counts_.sent[own_link()] + 1 - slots, patience);
     }
     int failures = 0;
     REQUIRED(small_slots_free, failures = __syncthreads_count(failed ? 1 : 0));

@@ -52,9 +52,10 @@ GPU_FUNCTION void abort_all(const Links& links, AbortCause cause, int peer, std:
     gpu::store_relaxed_sys(abort_place(links, r),
                            abort_word(cause, links.rank, peer, number_in(flag)));
 }
-// Whether the peer has begun a call of the same number that is another, now or in its past.
+// Whether the peer has begun a call of the same number that is another, now or in its past. No
+// acquire: of what lies behind the flag nothing is read before the kernel has ended.
 GPU_FUNCTION bool peer_differs(const Links& links, int peer, std::uint64_t flag) {
-  const std::uint64_t other = gpu::load_acquire_sys(&call_post(links, links.rank, peer).flag);
+  const std::uint64_t other = gpu::load_relaxed_sys(&call_post(links, links.rank, peer).flag);
   return number_in(other) == number_in(flag) && other != flag;
 }
 
@@ -111,12 +112,22 @@ GPU_FUNCTION bool gave_up(Patience& patience) {
   return true;
 }
 
-GPU_FUNCTION bool wait_until(const std::uint64_t* count, std::uint64_t least, Patience& patience) {
-  while (gpu::load_acquire_sys(count) < least) {
+GPU_FUNCTION bool wait_until(const std::uint64_t* count, std::uint64_t least, Patience& patience,
+                             const char* acquire) {
+  while (gpu::load_acquire_sys(count, acquire) < least) {
     if (gave_up(patience)) return false;
     gpu::spin_turn();
   }
   return true;
+}
+// Until the link's messages have come up to that one; until the peer has used up to that one.
+GPU_FUNCTION bool wait_for_message(const LinkWords& link, std::uint64_t message,
+                                   Patience& patience) {
+  return wait_until(&link.arrived, message, patience, "message_acquired");
+}
+GPU_FUNCTION bool wait_for_credit(const LinkWords& link, std::uint64_t message,
+                                  Patience& patience) {
+  return wait_until(&link.released, message, patience, "credit_acquired");
 }
 
 // LL: a unit is four words, each the data of one 32-bit word and the message's number above it.

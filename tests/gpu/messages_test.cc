@@ -5,6 +5,8 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <csignal>
 #include <memory>
 #include <numeric>
 
@@ -12,7 +14,9 @@
 #include "comm/device/door.h"
 #include "comm/error.h"
 #include "kernels/elementwise_gpu.h"
+#include "tests/comm/support/processes.h"
 #include "tests/gpu/device_array.h"
+#include "tests/gpu/races.h"
 #include "tests/gpu/ranks.h"
 #include "tests/gpu/rows.h"
 #include "tests/gpu/scenarios.h"
@@ -131,6 +135,47 @@ TEST(DeviceMessages, APeerThatSendsNothingIsNamedWithinTheDeadline) {
     }
     static_cast<void>(bootstrap.exchange(1));
   });
+}
+
+// Between processes: first a round in which all are alive, then one in which a rank dies, before it
+// sends or while its message, of more pieces than there are slots, is under way.
+TEST(DeviceMessages, ADeadPeerEndsTheKernelsOfOtherProcessesWithinTheDeadline) {
+  if (kRaceDetector) GTEST_SKIP() << "the race detector does not follow processes: run by test_gpu";
+  for (const bool under_way : {false, true}) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto outcomes = comm::testing::run_processes(3, [&](comm::Bootstrap& bootstrap) {
+      ResidentOptions options = small_options(1);
+      pass_round(bootstrap, options);
+      if (::testing::Test::HasFailure()) return std::string("the round of the living failed");
+      options.timeout_s = 0.2;
+      options.slot_bytes = 128;
+      DeviceMessages messages(bootstrap, options);
+      constexpr std::int64_t kCount = 4096;
+      const DeviceArray<std::uint8_t> data(kCount);
+      auto* place = reinterpret_cast<char*>(data.data());
+      device::Stream stream;
+      if (bootstrap.rank() == 2) {
+        if (under_way) messages.send({place, kCount, DType::kU8, 0, 0}, stream);
+        std::raise(SIGKILL);
+      }
+      // Two messages, of which one was sent at most.
+      for (int i = 0; i < 2; ++i) messages.receive({place, kCount, DType::kU8, 2, 0}, stream);
+      messages.check(stream);
+      return std::string("nothing was noticed");
+    });
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    EXPECT_LT(took.count(), 60.0);
+    EXPECT_TRUE(outcomes[2].killed());
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      const std::string& text = outcomes[rank].text;
+      EXPECT_TRUE(outcomes[rank].threw) << text;
+      EXPECT_NE(text.find("message on device memory: rank "), std::string::npos) << text;
+      EXPECT_NE(text.find(" waited longer than 0.2 s for rank 2, which "), std::string::npos)
+          << text;
+      EXPECT_NE(text.find("is dead"), std::string::npos) << text;
+      EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    }
+  }
 }
 
 constexpr std::int64_t kElements = 70;

@@ -65,6 +65,18 @@ TEST(Mutants, EveryRequiredStatementIsMissedWhenLeftOut) {
   }
 }
 
+// Written as relaxed: what lies behind the word is then used in no order with who wrote it.
+TEST(Mutants, EveryAcquireIsMissedWhenItIsRelaxed) {
+  if (!kRaceDetector) GTEST_SKIP() << "needs the race detector: run by test_gpu_tsan";
+  for (const Mutant& mutant : {Mutant{"comm/device/resident.cu", "message_acquired"},
+                               Mutant{"comm/device/resident.cu", "credit_acquired"},
+                               Mutant{"comm/device/messages.cu", "message_acquired"},
+                               Mutant{"comm/device/messages.cu", "credit_acquired"}}) {
+    EXPECT_NE(notice_under_any_schedule(mutant), "")
+        << mutant.name << " in " << mutant.file << " can be relaxed and nobody notices";
+  }
+}
+
 TEST(Mutants, ScenariosAreRightWhenNothingIsLeftOut) {
   for_each_schedule([](device::Stream& stream) {
     for (const Scenario& scenario : kScenarios) EXPECT_TRUE(scenario.run(stream)) << scenario.file;

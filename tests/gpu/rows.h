@@ -16,7 +16,7 @@ namespace sinew::testing {
 
 // Small blocks and slots, so that everything is cut.
 inline comm::ResidentOptions small_options(int slots) {
-  return {.channels = 2, .slots = slots, .slot_bytes = 1024, .threads = 32, .timeout_s = 100};
+  return {.channels = 2, .slots = slots, .slot_bytes = 1024, .threads = 32, .timeout_s = 3600};
 }
 
 struct RowCase {

@@ -79,6 +79,7 @@ const std::vector<Bad> kBad = {
     {"simulate --bytes 99999999999999999999", {"99999999999999999999", "up to 1024 TiB"}},
     {train("--save-every 2"), {"--save-every", "--out"}},
     {train("--async-save"), {"--async-save", "--out"}},
+    {train("--graph"), {"--graph", "--device"}},
     {"sample --checkpoint x --prompt a --prompt-tokens 1", {"--prompt", "--prompt-tokens"}},
     {"verify --op all_reduce --algo swing --world 3", {"swing", "power of two"}},
     {"verify --op reduce_scatter --algo halving --world 3,5", {"halving", "power of two"}},

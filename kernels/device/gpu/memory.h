@@ -51,7 +51,8 @@ GPU_FUNCTION void async_copy_wait() {
 GPU_FUNCTION void store_release_sys(std::uint64_t* p, std::uint64_t v) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
-GPU_FUNCTION std::uint64_t load_acquire_sys(const std::uint64_t* p) {
+// The name is that by which a test of the twin makes the load a relaxed one, and must notice.
+GPU_FUNCTION std::uint64_t load_acquire_sys(const std::uint64_t* p, const char* /*name*/ = "") {
   std::uint64_t v;
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
   return v;
@@ -111,9 +112,10 @@ GPU_FUNCTION void store_release_sys(std::uint64_t* p, std::uint64_t v,
   twin::preemption_point(site);
   __atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
-GPU_FUNCTION std::uint64_t load_acquire_sys(const std::uint64_t* p,
+GPU_FUNCTION std::uint64_t load_acquire_sys(const std::uint64_t* p, const char* name = "",
                                             const Site& site = Site::current()) {
   twin::preemption_point(site);
+  if (twin::is_removed(name)) return __atomic_load_n(p, __ATOMIC_RELAXED);
   return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 GPU_FUNCTION void store_relaxed_sys(std::uint64_t* p, std::uint64_t v,

@@ -149,12 +149,15 @@ void Reader::refuse(const std::string& why) const {
 Function decode(const Source& source, const std::string& entry, const Change& change) {
   Function function;
   Body body = source.parse(entry, function);
+  int seen = 0;  // of those that the change names
   for (Statement& statement : body.statements) {
     Instruction instruction;
     instruction.line = statement.line;
     instruction.guard = statement.guard;
     instruction.guard_negated = statement.guard_negated;
-    const bool changed = statement.opcode == change.opcode;
+    const bool named = statement.opcode == change.opcode;
+    const bool changed = named && (change.only < 0 || change.only == seen);
+    if (named) ++seen;
     if (changed) statement.opcode = change.replacement;
     if (changed && change.replacement.empty()) {
       instruction.run = nothing;

@@ -75,9 +75,10 @@ class Reader {
 
 // One change of a kernel's text, for tests of the tests.
 struct Change {
-  std::string opcode;  // every instruction with exactly this one
-  std::string
-      replacement;  // another opcode with the same operands; empty: the instruction is left out
+  std::string opcode;  // of the instructions with exactly this one
+  // Another opcode with the same operands; empty: the instruction is left out.
+  std::string replacement;
+  int only = -1;  // of a kernel's, counted from 0; -1: all
 };
 
 // Throws Error.

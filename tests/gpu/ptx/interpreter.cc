@@ -27,9 +27,9 @@ std::string name_of(const void* function) {
 // What the blocks of one launch share.
 class Run {
  public:
-  Run(const Function& function, const twin::KernelCall& call, bool weak, std::uint64_t seed)
+  Run(const Function& function, const twin::KernelCall& call, History* history, std::uint64_t seed)
       : function_(function),
-        memory_(weak, seed),
+        memory_(history, seed),
         parameters_(call.parameters.size() + kParameterAlignment) {
     void* aligned = parameters_.data();
     std::size_t space = parameters_.size();
@@ -48,7 +48,7 @@ class Run {
 
  private:
   struct BlockStores {
-    Stores stores;
+    BlockView view;
     unsigned alive = 0;
   };
 
@@ -78,7 +78,7 @@ class Run {
     thread.local.assign(function_.local_bytes / sizeof(std::uint64_t) + 1, ~std::uint64_t{0});
     BlockStores& block = blocks_[block_number()];
     ++block.alive;
-    thread.view = {{}, &block.stores};
+    thread.view = memory_.view_of(block.view);
     for (const auto& [slot, special] : function_.specials)
       out<std::uint32_t>(thread, slot, value_of(special));
     for (const SymbolSlot& symbol : function_.symbols)
@@ -194,7 +194,7 @@ std::string Interpreter::run(twin::Engine& engine, const device::LaunchShape& sh
            std::to_string(function->threads_max) + " threads and was given " +
            std::to_string(shape.block.count());
   }
-  Run run(*function, call, options_.weak, config.seed ^ serial << 32);
+  Run run(*function, call, options_.weak ? &history_ : nullptr, config.seed ^ serial << 32);
   Run* const argument = &run;
   const std::string error = engine.run(shape, config, serial, {&Run::thread, &argument});
   ++launches_;

@@ -16,6 +16,7 @@
 
 #include "kernels/device/twin/launch.h"
 #include "tests/gpu/ptx/decode.h"
+#include "tests/gpu/ptx/memory.h"
 
 namespace sinew::ptx {
 
@@ -47,6 +48,7 @@ class Interpreter : public twin::Interpreter {
   int target_ = 0;
   std::atomic<std::uint64_t> launches_{0};
   std::atomic<std::uint64_t> instructions_{0};
+  History history_;  // of weak memory
   std::vector<std::unique_ptr<Source>> sources_;
   std::map<std::string, const Source*> source_of_;
   std::mutex lock_;

@@ -27,14 +27,18 @@ char* place_of(const Thread& thread, const Instruction& i, std::size_t size_byte
   return pointer_operand(thread, i, i.a, size_bytes);
 }
 
-template <Space kSpace, typename T>
+enum class Order : std::uint8_t { kPlain, kRelaxed };
+
+template <Space kSpace, typename T, Order kOrder = Order::kPlain>
 void load(Thread& thread, const Instruction& i) {
   const char* place =
       place_of<kSpace>(thread, i, sizeof(T) * static_cast<std::size_t>(i.part_count));
   for (int k = 0; k < i.part_count; ++k) {
     T value;
     const char* element = place + sizeof(T) * static_cast<std::size_t>(k);
-    if constexpr (kSpace == Space::kGlobal) {
+    if constexpr (kSpace == Space::kGlobal && kOrder == Order::kPlain) {
+      thread.memory->load_plain(thread.view, element, &value, sizeof(T));
+    } else if constexpr (kSpace == Space::kGlobal) {
       thread.memory->load(thread.view, element, &value, sizeof(T));
     } else {
       std::memcpy(&value, element, sizeof(T));
@@ -62,7 +66,11 @@ void store(Thread& thread, const Instruction& i) {
 void load_word(Thread& thread, const Instruction& i) {
   twin::preemption_point(Site::current());
   thread.looked = true;
-  load<Space::kGlobal, std::uint64_t>(thread, i);
+  load<Space::kGlobal, std::uint64_t, Order::kRelaxed>(thread, i);
+}
+void load_acquire(Thread& thread, const Instruction& i) {
+  load_word(thread, i);
+  thread.memory->acquire(thread.view);
 }
 void store_relaxed(Thread& thread, const Instruction& i) {
   twin::preemption_point(Site::current());
@@ -151,7 +159,9 @@ void decode_access(Reader& reader, Instruction& instruction, bool loads) {
     if (!system || !global || two) return;
     if (relaxed && four && type == Type::kU32) instruction.run = loads ? load_line : store_line;
     if (!four && type == Type::kU64)
-      instruction.run = loads ? load_word : ordered ? store_release : store_relaxed;
+      instruction.run = loads     ? (ordered ? load_acquire : load_word)
+                        : ordered ? store_release
+                                  : store_relaxed;
     return;
   }
   if (system) return;

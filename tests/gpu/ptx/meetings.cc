@@ -19,6 +19,7 @@ int threads_of(const Thread& thread, const Instruction& i) {
 void barrier_sync(Thread& thread, const Instruction& i) {
   thread.memory->share(thread.view);
   twin::block_barrier(in<std::int32_t>(thread, i.a), threads_of(thread, i), false, Site::current());
+  thread.memory->learn(thread.view);
 }
 void barrier_arrive(Thread& thread, const Instruction& i) {
   thread.memory->share(thread.view);
@@ -28,11 +29,13 @@ void barrier_count(Thread& thread, const Instruction& i) {
   thread.memory->share(thread.view);
   const int votes =
       twin::block_barrier(in<std::int32_t>(thread, i.a), 0, in<bool>(thread, i.b), Site::current());
+  thread.memory->learn(thread.view);
   out<std::int32_t>(thread, i.result, votes);
 }
 void warp_sync(Thread& thread, const Instruction& i) {
   thread.memory->share(thread.view);
   twin::warp_rendezvous(in<std::uint32_t>(thread, i.a), twin::kSyncWarp, nullptr, Site::current());
+  thread.memory->learn(thread.view);
 }
 
 // bfly over the whole warp; the predicate, where one is wanted, says that the lane was in range.
@@ -73,9 +76,9 @@ void perform(Thread& thread, const twin::AsyncCopy& copy) {
   std::memset(target, 0, static_cast<std::size_t>(copy.size_bytes));
   const auto count = static_cast<std::size_t>(copy.source_bytes);
   const std::size_t words = count / 8 * 8;
-  if (words != 0) thread.memory->load(thread.view, source, target, words);
+  if (words != 0) thread.memory->load_plain(thread.view, source, target, words);
   for (std::size_t k = words; k < count; ++k)
-    thread.memory->load(thread.view, source + k, target + k, 1);
+    thread.memory->load_plain(thread.view, source + k, target + k, 1);
 }
 void copy_async(Thread& thread, const Instruction& i) {
   constexpr int kCopyBytes = 16;

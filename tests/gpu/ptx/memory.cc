@@ -57,23 +57,63 @@ bool overlap(const Store& store, const char* place, std::size_t size_bytes) {
   return store.place < place + size_bytes && place < store.place + store.size_bytes;
 }
 
-// What a load finds of a store that only its thread or block knows.
+// What a load finds where a store's bytes are not those that lie there.
+void overlay(const Store& store, const char* place, void* value, std::size_t size_bytes) {
+  for (std::size_t i = 0; i < size_bytes; ++i) {
+    const char* byte = place + i;
+    if (byte >= store.place && byte < store.place + store.size_bytes)
+      static_cast<std::byte*>(value)[i] = store.bytes[static_cast<std::size_t>(byte - store.place)];
+  }
+}
+
+// Of stores that only its thread or block knows.
 void overlay(const Stores& stores, const char* place, void* value, std::size_t size_bytes) {
   for (const Store& store : stores) {
-    if (!overlap(store, place, size_bytes)) continue;
-    for (std::size_t i = 0; i < size_bytes; ++i) {
-      const char* byte = place + i;
-      if (byte >= store.place && byte < store.place + store.size_bytes)
-        static_cast<std::byte*>(value)[i] =
-            store.bytes[static_cast<std::size_t>(byte - store.place)];
-    }
+    if (overlap(store, place, size_bytes)) overlay(store, place, value, size_bytes);
   }
 }
 
 }  // namespace
 
+std::uint64_t History::now() const {
+  const std::lock_guard lock(mutex_);
+  return count_;
+}
+
+void History::write(char* place, const void* value, std::size_t size_bytes, const void* writer) {
+  const std::lock_guard lock(mutex_);
+  Replaced replaced;
+  replaced.writer = writer;
+  replaced.old.place = place;
+  replaced.old.size_bytes = size_bytes;
+  ptx::read(place, replaced.old.bytes.data(), size_bytes);
+  ptx::write(place, value, size_bytes);
+  latest_.push_back(replaced);
+  if (latest_.size() > kKept) latest_.pop_front();
+  ++count_;
+}
+
+void History::read(const char* place, void* value, std::size_t size_bytes, std::uint64_t since,
+                   const void* reader, twin::Random& random) const {
+  const std::lock_guard lock(mutex_);
+  ptx::read(place, value, size_bytes);
+  const std::uint64_t most = std::min<std::uint64_t>(count_ - since, latest_.size());
+  if (most == 0) return;
+  const std::uint64_t back = random.below(static_cast<std::uint32_t>(most) + 1);
+  for (std::uint64_t i = 0; i < back; ++i) {
+    const Replaced& replaced = latest_[latest_.size() - 1 - i];
+    if (!overlap(replaced.old, place, size_bytes)) continue;
+    if (replaced.writer == reader) return;
+    overlay(replaced.old, place, value, size_bytes);
+  }
+}
+
+View Memory::view_of(BlockView& block) const {
+  return {{}, &block, history_ == nullptr ? 0 : history_->now()};
+}
+
 void Memory::store(View& view, char* place, const void* value, std::size_t size_bytes) {
-  if (!weak_) return write(place, value, size_bytes);
+  if (history_ == nullptr) return write(place, value, size_bytes);
   Store store;
   store.place = place;
   store.size_bytes = size_bytes;
@@ -86,58 +126,78 @@ void Memory::store(View& view, char* place, const void* value, std::size_t size_
 
 void Memory::load(const View& view, const char* place, void* value, std::size_t size_bytes) const {
   read(place, value, size_bytes);
-  if (!weak_) return;
-  overlay(*view.block, place, value, size_bytes);
+  if (history_ == nullptr) return;
+  overlay(view.block->stores, place, value, size_bytes);
   overlay(view.own, place, value, size_bytes);
 }
 
-void Memory::share(View& view) {
-  view.block->insert(view.block->end(), view.own.begin(), view.own.end());
-  view.own.clear();
+void Memory::load_plain(const View& view, const char* place, void* value, std::size_t size_bytes) {
+  if (history_ == nullptr || random_.below(2) == 0) return load(view, place, value, size_bytes);
+  history_->read(place, value, size_bytes, view.learned, view.block, random_);
+  overlay(view.block->stores, place, value, size_bytes);
+  overlay(view.own, place, value, size_bytes);
 }
 
+void Memory::acquire(View& view) const {
+  if (history_ != nullptr) view.learned = history_->now();
+}
+
+void Memory::share(View& view) {
+  Stores& block = view.block->stores;
+  block.insert(block.end(), view.own.begin(), view.own.end());
+  view.own.clear();
+  view.block->learned = std::max(view.block->learned, view.learned);
+}
+
+void Memory::learn(View& view) const { view.learned = std::max(view.learned, view.block->learned); }
+
 void Memory::release(View& view) {
-  if (!weak_) return;
-  commit_all(*view.block);
-  commit_all(view.own);
+  if (history_ == nullptr) return;
+  commit_all(view, view.block->stores);
+  commit_all(view, view.own);
 }
 
 void Memory::turn(View& view) {
-  if (!weak_) return;
+  if (history_ == nullptr) return;
   for (std::uint32_t stores = random_.below(4); stores > 0; --stores) commit_some(view);
   if (random_.below(16) == 0) release(view);
 }
 
+void Memory::commit(const View& view, const Store& store) {
+  history_->write(store.place, store.bytes.data(), store.size_bytes, view.block);
+}
+
 void Memory::commit_some(View& view) {
-  if (!view.block->empty()) commit_one(*view.block, random_.below(view.block->size()));
+  Stores& block = view.block->stores;
+  if (!block.empty()) commit_one(view, block, random_.below(block.size()));
   if (view.own.empty()) return;
   const std::size_t chosen = random_.below(view.own.size());
-  commit_overlapping(*view.block, view.own[chosen].place, view.own[chosen].size_bytes);
-  commit_one(view.own, chosen);
+  commit_overlapping(view, view.own[chosen].place, view.own[chosen].size_bytes);
+  commit_one(view, view.own, chosen);
 }
 
 // The store of that index, or an earlier one that must become visible before it.
-void Memory::commit_one(Stores& stores, std::size_t index) {
+void Memory::commit_one(const View& view, Stores& stores, std::size_t index) {
   for (std::size_t i = 0; i < index;) {
     const bool before = overlap(stores[i], stores[index].place, stores[index].size_bytes);
     if (before) index = i;
     i = before ? 0 : i + 1;
   }
-  const Store& store = stores[index];
-  write(store.place, store.bytes.data(), store.size_bytes);
+  commit(view, stores[index]);
   stores.erase(stores.begin() + static_cast<std::ptrdiff_t>(index));
 }
 
-void Memory::commit_overlapping(Stores& stores, const char* place, std::size_t size_bytes) {
-  std::erase_if(stores, [&](const Store& store) {
+// Of the block's.
+void Memory::commit_overlapping(const View& view, const char* place, std::size_t size_bytes) {
+  std::erase_if(view.block->stores, [&](const Store& store) {
     if (!overlap(store, place, size_bytes)) return false;
-    write(store.place, store.bytes.data(), store.size_bytes);
+    commit(view, store);
     return true;
   });
 }
 
-void Memory::commit_all(Stores& stores) {
-  for (const Store& store : stores) write(store.place, store.bytes.data(), store.size_bytes);
+void Memory::commit_all(const View& view, Stores& stores) {
+  for (const Store& store : stores) commit(view, store);
   stores.clear();
 }
 

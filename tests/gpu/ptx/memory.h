@@ -4,15 +4,18 @@
 // others in an order that is drawn from a seed, and at the latest when its thread releases. Behind
 // a barrier the block has one buffer: what a thread releases then holds what it learned there, as
 // the PTX memory model has it (causality order through barriers). Stores to overlapping bytes keep
-// their order. Loads are not reordered: an acquire that is missing is not seen by this.
+// their order. A plain load may give what lay there at any moment since its thread last learned
+// something: at the kernel's beginning, by an acquire, or at a barrier from a thread of its block
+// that had. So a load behind a flag that was read without acquire may be older than the flag.
 //
-// Threads: the fibers of one launch, which share an OS thread.
+// Threads: a Memory: the fibers of one launch, which share an OS thread. A History: any.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <deque>
+#include <mutex>
 #include <vector>
 
 #include "kernels/device/twin/state.h"
@@ -28,32 +31,76 @@ struct Store {
 
 using Stores = std::vector<Store>;
 
-// What a thread has to do with memory: its stores, and its block's.
+// Stores that have become visible to all, the latest of them with what they replaced, over all
+// launches of the program: kernels of several ranks share memory.
+class History {
+ public:
+  // Moments are numbers of stores.
+  [[nodiscard]] std::uint64_t now() const;
+  void write(char* place, const void* value, std::size_t size_bytes, const void* writer);
+  // As it was at a moment not before `since`, drawn anew each time; never older than what `reader`
+  // itself wrote.
+  void read(const char* place, void* value, std::size_t size_bytes, std::uint64_t since,
+            const void* reader, twin::Random& random) const;
+
+ private:
+  static constexpr std::size_t kKept = 512;
+  struct Replaced {
+    Store old;
+    const void* writer = nullptr;
+  };
+  mutable std::mutex mutex_;
+  std::deque<Replaced> latest_;
+  std::uint64_t count_ = 0;
+};
+
+// What the threads of a block have in common.
+struct BlockView {
+  Stores stores;
+  std::uint64_t learned = 0;  // a moment, as View's
+};
+
+// What a thread has to do with memory: its stores, its block, and the moment before which it knows
+// all of memory.
 struct View {
   Stores own;
-  Stores* block = nullptr;
+  BlockView* block = nullptr;
+  std::uint64_t learned = 0;
 };
 
 class Memory {
  public:
-  Memory(bool weak, std::uint64_t seed) : weak_(weak) { random_.state = twin::mix_seed(seed, 1); }
+  // history: null, or what makes memory weak; it must outlive this.
+  Memory(History* history, std::uint64_t seed) : history_(history) {
+    random_.state = twin::mix_seed(seed, 1);
+  }
+
+  // A thread begins.
+  [[nodiscard]] View view_of(BlockView& block) const;
 
   void store(View& view, char* place, const void* value, std::size_t size_bytes);
+  // Of words by which threads speak: the newest value.
   void load(const View& view, const char* place, void* value, std::size_t size_bytes) const;
-  // At a barrier of block or warp.
+  // Of data.
+  void load_plain(const View& view, const char* place, void* value, std::size_t size_bytes);
+  // Behind a load: what its value says is known.
+  void acquire(View& view) const;
+  // At a barrier of block or warp: before and behind the wait.
   void share(View& view);
+  void learn(View& view) const;
   // Everything this thread and, before its latest barrier, its block stored becomes visible.
   void release(View& view);
   // Time passes: some stores become visible.
   void turn(View& view);
 
  private:
-  void commit_one(Stores& stores, std::size_t index);
-  void commit_overlapping(Stores& stores, const char* place, std::size_t size_bytes);
-  void commit_all(Stores& stores);
+  void commit(const View& view, const Store& store);
+  void commit_one(const View& view, Stores& stores, std::size_t index);
+  void commit_overlapping(const View& view, const char* place, std::size_t size_bytes);
+  void commit_all(const View& view, Stores& stores);
   void commit_some(View& view);
 
-  bool weak_;
+  History* history_;
   twin::Random random_;
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -108,6 +109,15 @@ const std::vector<Mutant>& mutants() {
       {testing::resident_scenario,
        {"st.release.sys.global.u64", "st.relaxed.sys.global.u64"},
        true},
+      {testing::messages_scenario,
+       {"st.release.sys.global.u64", "st.relaxed.sys.global.u64"},
+       true},
+      {testing::resident_scenario,
+       {"ld.acquire.sys.global.u64", "ld.relaxed.sys.global.u64"},
+       true},
+      {testing::messages_scenario,
+       {"ld.acquire.sys.global.u64", "ld.relaxed.sys.global.u64"},
+       true},
   };
   return kMutants;
 }
@@ -133,6 +143,19 @@ TEST(Ptx, WhatOrdersThreadsIsMissedWhenLeftOut) {
   }
 }
 
+// Not only all of a kernel's together: one of the first is that behind which the receiver's data
+// lies.
+TEST(Ptx, OneAcquireAloneIsMissedWhenItIsRelaxed) {
+  constexpr int kMost = 4;
+  for (const auto scenario : {testing::resident_scenario, testing::messages_scenario}) {
+    bool noticed = false;
+    for (int only = 0; only < kMost && !noticed; ++only)
+      noticed = is_noticed(scenario,
+                           {"ld.acquire.sys.global.u64", "ld.relaxed.sys.global.u64", only}, true);
+    EXPECT_TRUE(noticed);
+  }
+}
+
 TEST(Ptx, ScenariosAreRightWhenNothingIsChanged) {
   for (const testing::Scenario& scenario : testing::kScenarios) {
     // Kernels of wgmma exist on compute capability 9.0 alone.
@@ -155,9 +178,10 @@ TEST(Ptx, WeakStoresAreSeenInOrderOnlyWhenReleased) {
   int out_of_order = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     for (const bool releases : {false, true}) {
-      ptx::Memory memory(true, seed);
-      ptx::Stores block;
-      ptx::View view{{}, &block};
+      ptx::History history;
+      ptx::Memory memory(&history, seed);
+      ptx::BlockView block;
+      ptx::View view = memory.view_of(block);
       alignas(8) char words[16] = {};
       const std::uint64_t one = 1;
       memory.store(view, words, &one, 8);
@@ -176,6 +200,49 @@ TEST(Ptx, WeakStoresAreSeenInOrderOnlyWhenReleased) {
     }
   }
   EXPECT_GT(out_of_order, 20);
+}
+
+// The law of an acquire: who saw the flag without one may find older data behind it, also beyond a
+// barrier; with one it never does, and neither does who meets it at a barrier.
+TEST(Ptx, PlainLoadsAreOlderThanTheFlagOnlyWithoutAnAcquire) {
+  std::array<int, 2> older{};
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    for (const bool acquires : {false, true}) {
+      ptx::History history;
+      ptx::Memory writes(&history, seed);
+      ptx::Memory reads(&history, seed + 1000);
+      ptx::BlockView writer_block, reader_block;
+      ptx::View writer = writes.view_of(writer_block);
+      ptx::View waits = reads.view_of(reader_block);
+      ptx::View uses = reads.view_of(reader_block);  // another thread of its block
+      alignas(8) char words[24] = {};
+      const std::uint64_t one = 1;
+      writes.store(writer, words, &one, 8);
+      writes.release(writer);
+      writes.store(writer, words + 8, &one, 8);
+      writes.release(writer);
+      reads.store(uses, words + 16, &one, 8);  // its own
+      reads.release(uses);
+      std::uint64_t flag = 0, data = 0, behind = 0, own = 0;
+      reads.load(waits, words + 8, &flag, 8);
+      EXPECT_EQ(flag, 1U);
+      if (acquires) reads.acquire(waits);
+      reads.load_plain(waits, words, &data, 8);
+      reads.share(waits);
+      reads.share(uses);
+      reads.learn(uses);
+      reads.load_plain(uses, words, &behind, 8);
+      reads.load_plain(uses, words + 16, &own, 8);
+      EXPECT_EQ(own, 1U) << "a block sees its own stores";
+      if (acquires) {
+        EXPECT_EQ(data, 1U) << "seed " << seed;
+        EXPECT_EQ(behind, 1U) << "seed " << seed;
+      }
+      older[0] += data == 0 ? 1 : 0;
+      older[1] += behind == 0 ? 1 : 0;
+    }
+  }
+  for (const int count : older) EXPECT_GT(count, 20);
 }
 
 }  // namespace
