@@ -12,9 +12,9 @@ namespace sinew::tools {
 namespace {
 
 // Ranks that wait in vain speak one after the other, so that the next is ended before its turn.
-constexpr double kPatience_s = 1.0;
+constexpr double kPatience_s = 3.0;  // a launcher on a loaded machine takes over one
 constexpr double kTurn_s = 0.25;
-constexpr double kPatienceMax_s = 5.0;
+constexpr double kPatienceMax_s = 6.0;
 
 struct Names {
   const char* rank;
