@@ -67,10 +67,12 @@ part_operations_2() {
 }
 # Every operation where ranks share cores.
 part_operations_4() {
-  record operations_4 "$run" -n 4 build/sinew coll --op all --algo auto --bytes 8,2K,64K,1M,4M --check --baseline mpi
+  record operations_4 "$run" -n 4 build/sinew coll --op all --algo auto --bytes 8,64,512,2K,8K,64K,256K,1M,4M,16M,64M \
+    --check --baseline mpi
 }
 part_operations_8() {
-  record operations_8 "$run" -n 8 build/sinew coll --op all --algo auto --bytes 8,2K,64K,1M,4M --check --baseline mpi
+  record operations_8 "$run" -n 8 build/sinew coll --op all --algo auto --bytes 8,64,512,2K,8K,64K,256K,1M,4M,16M,64M \
+    --check --baseline mpi
 }
 part_collectives_8() {
   record collectives_8 "$run" -n 8 build/sinew coll --op all_reduce --algo auto --bytes 8:16M:x8 --check --baseline mpi
