@@ -19,8 +19,8 @@ thread_local std::weak_ptr<Placement> placement_of_thread;
 
 bool spreads_ranks() {
   const char* text = std::getenv(kSpreadVariable);
-  if (text == nullptr || std::string_view(text) == "1") return true;
-  if (std::string_view(text) == "0") return false;
+  if (text == nullptr || std::string_view(text) == "0") return false;
+  if (std::string_view(text) == "1") return true;
   throw UsageError(
       fmt::format("{}='{}' is unknown: legal are 0 (ranks that outnumber the cores go "
                   "where the kernel likes), 1 (they are spread over them)",
@@ -73,7 +73,8 @@ Placement::Placement(const Neighbours& ranks) {
     return;
   }
   if (!may) {
-    text_ += fmt::format(", where the kernel puts them ({}=0)", kSpreadVariable);
+    text_ +=
+        fmt::format(", where the kernel puts them ({}=1 keeps {} on each)", kSpreadVariable, each);
     return;
   }
   auto before = std::make_unique<Mask>();

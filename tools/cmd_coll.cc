@@ -375,6 +375,7 @@ int run_coll(const CollOptions& options, const Args& args) {
   require_fit(options, args, on_device);
   require_effect(request, args);
   use_selection(options.selection);
+  keep_ranks_on_cores();
   const auto communicator =
       comm::Communicator::from_mpi({.transport = on_device ? "auto" : options.transport,
                                     .timeout_s = options.timeout_s,

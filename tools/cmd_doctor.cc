@@ -21,6 +21,7 @@
 #include "tools/command.h"
 #include "tools/json_lines.h"
 #include "tools/machine.h"
+#include "tools/table.h"
 
 namespace sinew::tools {
 namespace {
@@ -58,10 +59,10 @@ Finding look_at_shm(const Machine& machine) {
 Finding look_at_cores(const Machine& machine) {
   const int together = concurrent_ranks(machine);
   return {"cores", together >= 2,
-          fmt::format("{} rank(s) run at once without sharing a core; more are {}", together,
-                      comm::spreads_ranks()
-                          ? "kept equally many on each where that can be"
-                          : fmt::format("left to the kernel ({}=0)", comm::kSpreadVariable)),
+          fmt::format("{} without sharing a core; more are {}",
+                      counted(together, "rank runs at once", "ranks run at once"),
+                      comm::spreads_ranks() ? "kept equally many on each where that can be"
+                                            : "left to the kernel, but by coll and tune"),
           "more ranks work, but take turns: widen the affinity (taskset, --cpuset-cpus) or the "
           "cgroup's cpu.max"};
 }

@@ -205,6 +205,7 @@ int run_tune(const Options& options, const Args& args) {
   std::vector<std::int64_t> sizes = parse_sizes(options.bytes);
   std::sort(sizes.begin(), sizes.end());
   const DType dtype = in_option("--dtype", [&] { return parse_dtype(options.dtype); });
+  keep_ranks_on_cores();
   const auto communicator = comm::Communicator::from_mpi(
       {.transport = options.transport, .timeout_s = options.timeout_s});
   require_same_options(*communicator, args);

@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "comm/placement.h"
 #include "comm/transport/wire.h"
 #include "model/agree.h"
 #include "sched/base/error.h"
 #include "tools/launcher.h"
 
 namespace sinew::tools {
+
+void keep_ranks_on_cores() { setenv(comm::kSpreadVariable, "1", 0); }
 
 std::string transport_help() {
   std::string text = "transport between the ranks: auto, shm, local";

@@ -36,6 +36,10 @@ struct Differing {
 [[nodiscard]] std::optional<Differing> first_difference(comm::Communicator& communicator,
                                                         std::span<const std::uint64_t> values);
 
+// For runs that measure collectives alone: ranks that outnumber the cores stay on one each
+// (comm/placement.h), unless the user's environment says otherwise. Before the first communicator.
+void keep_ranks_on_cores();
+
 // What --transport takes, for help.
 [[nodiscard]] std::string transport_help();
 

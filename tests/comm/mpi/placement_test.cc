@@ -52,6 +52,7 @@ class Affinity {
 // Gives the thread back what it had, and the variable too.
 class PlacementMpi : public ::testing::Test {
  protected:
+  PlacementMpi() { setenv(kSpreadVariable, "1", 1); }
   ~PlacementMpi() override {
     before_.use();
     unsetenv(kSpreadVariable);
@@ -112,14 +113,20 @@ TEST_F(PlacementMpi, TheLastCommunicatorOfAThreadGivesBack) {
   EXPECT_EQ(Affinity::now(), before_.part(0, 2));
 }
 
-TEST_F(PlacementMpi, TheVariableLeavesThemToTheKernel) {
+TEST_F(PlacementMpi, WithoutTheVariableTheyAreLeftToTheKernel) {
   if (before_.count() < 2) GTEST_SKIP() << "needs two usable cores";
   const Affinity two = before_.part(0, 2);
   two.use();
-  setenv(kSpreadVariable, "0", 1);
-  const auto communicator = Communicator::from_mpi({});
-  EXPECT_EQ(Affinity::now(), two);
-  EXPECT_EQ(communicator->placement().find("kept"), std::string::npos);
+  for (const char* value : {"0", ""}) {
+    if (*value == '\0') {
+      unsetenv(kSpreadVariable);
+    } else {
+      setenv(kSpreadVariable, value, 1);
+    }
+    const auto communicator = Communicator::from_mpi({});
+    EXPECT_EQ(Affinity::now(), two);
+    EXPECT_EQ(communicator->placement().find("kept"), std::string::npos);
+  }
 }
 
 // As a launcher's binding does it: each rank has a core of its own choice already.
