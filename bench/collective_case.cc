@@ -286,7 +286,7 @@ CollectiveCase::CollectiveCase(comm::Communicator& communicator, const Collectiv
     const auto factor = stored<decltype(zero)>(shape.factor);
     std::memcpy(factor_, &factor, sizeof factor);
   });
-  for (int r = 0; shape.parts != Parts::kEven && r < shape.world; ++r) {
+  for (int r = 0; shape.uneven() && r < shape.world; ++r) {
     parts_.push_back(shape.part(r));
     own_part_.push_back(shape.part(shape.rank));
   }
@@ -327,7 +327,7 @@ void CollectiveCase::fill() {
 void CollectiveCase::run(std::string_view algorithm) {
   const comm::Call call = {.algorithm = algorithm,
                            .factor = shape_.factor != 1 ? factor_ : nullptr};
-  if (!parts_.empty() && has_parts(shape_.op)) return run_parts(call);
+  if (shape_.uneven()) return run_parts(call);
   const std::int64_t count = shape_.count;
   switch (shape_.op) {
     case Collective::kAllReduce:

@@ -38,6 +38,8 @@ struct CollectiveShape {
   double factor = 1;
   Parts parts = Parts::kEven;  // of operations that have them
 
+  // Whether the operation is asked for by its v-form.
+  [[nodiscard]] bool uneven() const { return parts != Parts::kEven && has_parts(op); }
   // Where rank r's part of the vector begins, 0 <= r <= world, and how many elements it has.
   [[nodiscard]] std::int64_t part_begin(int r) const;
   [[nodiscard]] std::int64_t part(int r) const { return part_begin(r + 1) - part_begin(r); }

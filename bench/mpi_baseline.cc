@@ -60,8 +60,10 @@ std::string why_mpi_lacks(const CollectiveShape& shape) {
   if (shape.op == Collective::kBarrier) return {};
   if (mpi_type(shape.dtype) == MPI_DATATYPE_NULL)
     return "MPI has no type " + std::string(name_of(shape.dtype));
-  const bool uneven = shape.parts != Parts::kEven && has_parts(shape.op);
-  if ((uneven ? shape.world * shape.output_count() : shape.count) > std::numeric_limits<int>::max())
+  // Of v-forms the places too are counted, of an all-to-all by one rank all parts of all; ranks
+  // have parts of different sizes and must come to one answer.
+  const std::int64_t most = shape.uneven() ? shape.full_count() * shape.world : shape.count;
+  if (most > std::numeric_limits<int>::max())
     return "MPI counts to " + std::to_string(std::numeric_limits<int>::max()) + " elements";
   return {};
 }
@@ -84,7 +86,7 @@ std::string mpi_library() {
 }
 
 MpiCollective::MpiCollective(const CollectiveShape& shape) : shape_(shape) {
-  for (int r = 0; shape.parts != Parts::kEven && r < shape.world; ++r) {
+  for (int r = 0; shape.uneven() && r < shape.world; ++r) {
     parts_.push_back(static_cast<int>(shape.part(r)));
     begins_.push_back(static_cast<int>(shape.part_begin(r)));
     own_parts_.push_back(static_cast<int>(shape.part(shape.rank)));
@@ -126,7 +128,7 @@ void MpiCollective::run_parts(const void* input, void* output) const {
 
 void MpiCollective::run(const void* input, void* output) const {
   const CollectiveShape& shape = shape_;
-  if (!parts_.empty() && has_parts(shape.op)) return run_parts(input, output);
+  if (shape.uneven()) return run_parts(input, output);
   const int count = static_cast<int>(shape.count);
   const MPI_Datatype type = mpi_type(shape.dtype);
   const MPI_Op op = mpi_op(shape.reduce);

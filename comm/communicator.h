@@ -176,7 +176,7 @@ class Communicator {
   // of its machine that are allowed the same. At least one; a quota of CPU time lowers the number.
   [[nodiscard]] const std::vector<int>& own_cores() const;
   // Where this machine's ranks run, in one line; empty when they do not share cores, or are threads
-  // of one process. While processes outnumber cores that they share out equally, each rank's thread
+  // of one process. Where it is asked for and they can share the cores out equally, each thread
   // stays on one (comm/placement.h); once its communicators are gone it may use all again.
   [[nodiscard]] std::string placement() const;
 

@@ -131,18 +131,27 @@ void load_model(const CheckpointPaths& paths, const TrainingState& state, Stage<
   check_weights(file, paths, state);
 }
 
-template <typename T>
-void load_weights(const std::string& path, const Config& config, Stage<T>& stage) {
+namespace {
+
+WeightsFile open_weights(const std::string& path, const Config& config) {
   WeightsFile file(path);
   file.check_nothing_else(whole_parameters(config));
+  return file;
+}
+
+}  // namespace
+
+template <typename T>
+void load_weights(const std::string& path, const Config& config, Stage<T>& stage) {
+  WeightsFile file = open_weights(path, config);
   read_weights(file, stage);
 }
 
 template <typename T>
 void load_weights(const std::string& path, const Config& config, Stage<T>& stage,
                   Optimizer<T>& optimizer) {
-  load_weights(path, config, stage);
-  WeightsFile file(path);
+  WeightsFile file = open_weights(path, config);
+  read_weights(file, stage);
   read_masters(file, stage, optimizer);
 }
 

@@ -26,8 +26,8 @@ constexpr const char* kOneFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 // Buffers that are computed, not trained.
-constexpr std::array<std::string_view, 4> kNoWeights = {".attn.bias", ".attn.masked_bias",
-                                                        ".rotary_emb.inv_freq", ".rotary_emb.cos"};
+constexpr std::array<std::string_view, 3> kNoWeights = {".attn.bias", ".attn.masked_bias",
+                                                        ".rotary_emb.inv_freq"};
 
 std::string_view plain_name(std::string_view stored) {
   return stored.starts_with(kPrefix) ? stored.substr(kPrefix.size()) : stored;

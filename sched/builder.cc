@@ -5,6 +5,7 @@
 
 #include "sched/base/check.h"
 #include "sched/base/partition.h"
+#include "sched/places.h"
 
 namespace sinew::sched {
 
@@ -20,27 +21,13 @@ struct Builder::Draft {
   int target_chunk;
 };
 
-// Per place (Input and Output of a chunk are one, its scratch and its aside two more): the last
-// writer and the readers since. Kept between programs so that nothing is allocated per step.
+// Places here: Input and Output of a chunk are one, its scratch and its aside two more.
 struct Builder::Dependency {
-  static constexpr std::uint32_t kNobody = ~0U;
   int chunks;
-  std::vector<std::uint32_t> writer;
-  std::vector<std::vector<std::uint32_t>> readers;
-  std::vector<int> touched;
+  PlaceLog log;
 
   explicit Dependency(int chunk_count)
-      : chunks(chunk_count),
-        writer(static_cast<std::size_t>(chunk_count) * 3, kNobody),
-        readers(static_cast<std::size_t>(chunk_count) * 3) {}
-
-  void reset() {
-    for (const int place : touched) {
-      writer[static_cast<std::size_t>(place)] = kNobody;
-      readers[static_cast<std::size_t>(place)].clear();
-    }
-    touched.clear();
-  }
+      : chunks(chunk_count), log(static_cast<std::size_t>(chunk_count) * 3) {}
 
   [[nodiscard]] std::size_t place(Where where, int chunk) const {
     const int group = where == Where::kScratch ? 1 : where == Where::kAside ? 2 : 0;
@@ -54,36 +41,20 @@ struct Builder::Dependency {
     const bool reads_source = draft.verb != Verb::kRecv;
     const bool writes = draft.verb != Verb::kSend;
     const bool reads_target = draft.verb == Verb::kReduce;
+    const auto wait = [&out](std::span<const std::uint32_t> steps) {
+      out.insert(out.end(), steps.begin(), steps.end());
+    };
     for (int i = 0; i < draft.chunks; ++i) {
-      if (reads_source) read(place(draft.source, draft.source_chunk + i), out);
-      if (reads_target) read(place(draft.target, draft.target_chunk + i), out);
-      if (writes) overwrite(place(draft.target, draft.target_chunk + i), out);
+      if (reads_source) wait(log.before_read(place(draft.source, draft.source_chunk + i)));
+      if (reads_target) wait(log.before_read(place(draft.target, draft.target_chunk + i)));
+      if (writes) wait(log.before_write(place(draft.target, draft.target_chunk + i)));
     }
     for (int i = 0; i < draft.chunks; ++i) {
-      if (reads_source) note_read(place(draft.source, draft.source_chunk + i), index);
-      if (writes) note_write(place(draft.target, draft.target_chunk + i), index);
+      if (reads_source) log.note_read(place(draft.source, draft.source_chunk + i), index);
+      if (writes) log.note_write(place(draft.target, draft.target_chunk + i), index);
     }
     std::sort(out.begin(), out.end());
     out.erase(std::unique(out.begin(), out.end()), out.end());
-  }
-
- private:
-  void read(std::size_t at, std::vector<std::uint32_t>& out) const {
-    if (writer[at] != kNobody) out.push_back(writer[at]);
-  }
-  // The readers since the last write already wait for its writer.
-  void overwrite(std::size_t at, std::vector<std::uint32_t>& out) const {
-    if (readers[at].empty()) return read(at, out);
-    out.insert(out.end(), readers[at].begin(), readers[at].end());
-  }
-  void note_read(std::size_t at, std::uint32_t index) {
-    readers[at].push_back(index);
-    touched.push_back(static_cast<int>(at));
-  }
-  void note_write(std::size_t at, std::uint32_t index) {
-    writer[at] = index;
-    readers[at].clear();
-    touched.push_back(static_cast<int>(at));
   }
 };
 
@@ -505,7 +476,7 @@ std::vector<std::uint32_t> Builder::issue_order(const std::vector<Draft>& drafts
 }
 
 Program Builder::lower(const std::vector<Draft>& drafts, Dependency& memory) const {
-  memory.reset();
+  memory.log.reset();
   Waits waits(drafts.size());
   for (std::uint32_t i = 0; i < drafts.size(); ++i) memory.add(drafts[i], i, waits[i]);
   drop_implied(waits);

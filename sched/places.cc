@@ -9,32 +9,23 @@ namespace sinew::sched {
 
 namespace {
 
-// Who wrote a place last, and who has read it since.
-struct Place {
-  std::vector<std::uint32_t> writer;  // one, or none yet
-  std::vector<std::uint32_t> readers;
-};
-
 class Rewriter {
  public:
   Rewriter(const Contract& contract, const Program& program)
       : contract_(contract),
-        places_(static_cast<std::size_t>(contract.chunks()) + program.scratch_chunk.size()) {}
+        log_(static_cast<std::size_t>(contract.chunks()) + program.scratch_chunk.size()) {}
 
   // What step `at` waits for, in increasing order.
   const std::vector<std::uint32_t>& waits_of(const Step& step, std::uint32_t at) {
     waits_.clear();
     for (std::uint32_t i = 0; i < step.chunks; ++i) {
-      if (reads_source(step)) add(place(step.source, i).writer);
-      if (reads_target(step)) add(place(step.target, i).writer);
-      if (!writes_target(step)) continue;
-      // The readers since the last write wait for its writer themselves.
-      const Place& target = place(step.target, i);
-      add(target.readers.empty() ? target.writer : target.readers);
+      if (reads_source(step)) add(log_.before_read(place(step.source, i)));
+      if (reads_target(step)) add(log_.before_read(place(step.target, i)));
+      if (writes_target(step)) add(log_.before_write(place(step.target, i)));
     }
     for (std::uint32_t i = 0; i < step.chunks; ++i) {
-      if (reads_source(step)) place(step.source, i).readers.push_back(at);
-      if (writes_target(step)) place(step.target, i) = {{at}, {}};
+      if (reads_source(step)) log_.note_read(place(step.source, i), at);
+      if (writes_target(step)) log_.note_write(place(step.target, i), at);
     }
     std::sort(waits_.begin(), waits_.end());
     waits_.erase(std::unique(waits_.begin(), waits_.end()), waits_.end());
@@ -42,13 +33,15 @@ class Rewriter {
   }
 
  private:
-  void add(const std::vector<std::uint32_t>& steps) {
+  void add(std::span<const std::uint32_t> steps) {
     waits_.insert(waits_.end(), steps.begin(), steps.end());
   }
-  Place& place(Slot slot, std::uint32_t i) { return places_[place_of(contract_, slot) + i]; }
+  [[nodiscard]] std::size_t place(Slot slot, std::uint32_t i) const {
+    return place_of(contract_, slot) + i;
+  }
 
   const Contract& contract_;
-  std::vector<Place> places_;
+  PlaceLog log_;
   std::vector<std::uint32_t> waits_;
 };
 

@@ -180,9 +180,9 @@ class RaceCheck {
         program_(schedule.programs[static_cast<std::size_t>(rank)]),
         rank_(rank),
         ordering_(program_),
-        places_(program_.steps.empty() ? 0
-                                       : static_cast<std::size_t>(contract_.chunks()) +
-                                             program_.scratch_chunk.size()) {}
+        log_(program_.steps.empty()
+                 ? 0
+                 : static_cast<std::size_t>(contract_.chunks()) + program_.scratch_chunk.size()) {}
 
   Finding run() {
     for (std::uint32_t at = 0; at < program_.steps.size(); ++at) {
@@ -199,48 +199,39 @@ class RaceCheck {
   }
 
  private:
-  struct Place {
-    std::int64_t writer = -1;
-    std::vector<std::uint32_t> readers;
-  };
-
-  bool follows(std::int64_t first, std::uint32_t second) {
-    other_ = first;
-    return first < 0 || first == second ||
-           ordering_.before(static_cast<std::uint32_t>(first), second);
+  bool follows(std::span<const std::uint32_t> earlier, std::uint32_t at) {
+    return std::ranges::all_of(earlier, [&](std::uint32_t first) {
+      other_ = first;
+      return first == at || ordering_.before(first, at);
+    });
   }
 
   bool read(std::uint32_t at, Slot slot, std::uint32_t i) {
-    Place& place = places_[place_of(contract_, slot) + i];
-    if (!follows(place.writer, at)) return false;
-    place.readers.push_back(at);
+    const std::size_t place = place_of(contract_, slot) + i;
+    if (!follows(log_.before_read(place), at)) return false;
+    log_.note_read(place, at);
     return true;
   }
 
   bool write(std::uint32_t at, Slot slot, std::uint32_t i) {
-    Place& place = places_[place_of(contract_, slot) + i];
-    for (const std::uint32_t reader : place.readers) {
-      if (!follows(reader, at)) return false;
-    }
-    if (place.readers.empty() && !follows(place.writer, at)) return false;
-    place.writer = at;
-    place.readers.clear();
+    const std::size_t place = place_of(contract_, slot) + i;
+    if (!follows(log_.before_write(place), at)) return false;
+    log_.note_write(place, at);
     return true;
   }
 
   [[nodiscard]] Finding race(std::uint32_t at, Slot slot, std::uint32_t i) const {
-    const auto other = static_cast<std::uint32_t>(other_);
     return {fmt::format("rank {} steps {} and {} race on {}: no dependence orders them", rank_,
-                        other, at, slot_name(slot, i)),
-            {{rank_, other, "either may be first"}, {rank_, at, "either may be first"}}};
+                        other_, at, slot_name(slot, i)),
+            {{rank_, other_, "either may be first"}, {rank_, at, "either may be first"}}};
   }
 
   const Contract& contract_;
   const Program& program_;
   int rank_;
   Ordering ordering_;
-  std::vector<Place> places_;
-  std::int64_t other_ = -1;
+  PlaceLog log_;
+  std::uint32_t other_ = 0;  // the last one asked about
 };
 
 std::string fault_of_contract(const Schedule& schedule) {

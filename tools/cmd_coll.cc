@@ -276,7 +276,7 @@ class Bench {
     const double bus = bench::bus_factor(shape.op, shape.world);
     const double rate = bytes / row.times.median_s * 1e-9;
     const double bound_s = bench::bound_s(shape.op, shape.world, bytes, links_);
-    const bool even = shape.parts == bench::Parts::kEven;
+    const bool even = !shape.uneven();
     // In cache, memory bounds nothing.
     const std::int64_t touched = bench::least_touched_bytes(shape);
     const bool in_cache = memory_rate_ == 0 || !kernels::bypasses_cache(touched);

@@ -113,7 +113,7 @@ namespace {
 // the sizes of uneven ones.
 bool moves(const sched::Algorithm& row, const CollectiveShape& shape) {
   if (row.op != shape.op || !row.refuse(params_of(shape)).empty()) return false;
-  if (shape.op != sched::Collective::kAllToAll || shape.parts == bench::Parts::kEven) return true;
+  if (shape.op != sched::Collective::kAllToAll || !shape.uneven()) return true;
   return !comm::compile(sched::generate(row, params_of(shape)), 0, {}).forwards;
 }
 

@@ -5,14 +5,9 @@
 #include <mutex>
 
 #include "comm/ask.h"
-#include "comm/device/door.h"
-#include "kernels/device/accelerator.h"
-#include "model/device.h"
-#include "model/layouts.h"
-#include "model/trainer.h"
 #include "tests/gpu/device_array.h"
 #include "tests/gpu/races.h"
-#include "tests/gpu/ranks.h"
+#include "tests/gpu/training.h"
 #include "tests/model/support.h"
 
 namespace sinew {
@@ -54,33 +49,15 @@ class SpyDoor final : public comm::DeviceDoor {
   AtStart at_start_;
 };
 
-// What stands between a rank's trainer and its device.
+// What is done to a rank's device before each of its collectives.
 using Meddle = std::function<void(kernels::DeviceAccelerator&, const comm::Ask&)>;
-using Body = std::function<void(const TrainDevice&)>;
-enum class Messages : std::uint8_t { kByDevice, kByHost };
 
-void with_device(const Meddle& meddle, Messages messages, const Body& body) {
-  twin::Config config = twin::Scope::current();
-  config.spin_limit_s = kHangS;
-  const twin::Scope scope(config);
-  kernels::DeviceAccelerator accelerator;
-  body({.accelerator = &accelerator,
-        .open_door = [&](comm::Communicator& group,
-                         Parallel::Moves moves) -> std::unique_ptr<comm::DeviceDoor> {
-          if (moves == Parallel::Moves::kMessages && messages == Messages::kByHost) return nullptr;
-          comm::ResidentOptions options;
-          options.channels = 2;
-          options.threads = 32;
-          options.timeout_s = kHangS;
-          return std::make_unique<SpyDoor>(
-              comm::open_device_door(
-                  group, accelerator.stream(),
-                  [&](const void* pointer) { return accelerator.owns(pointer); }, options,
-                  moves == Parallel::Moves::kMessages ? comm::DoorUse::kCollectivesAndMessages
-                                                      : comm::DoorUse::kCollectives),
-              [&](const comm::Ask& ask) { meddle(accelerator, ask); });
-        },
-        .name = "twin"});
+Wrap spied(const Meddle& meddle) {
+  return [&meddle](kernels::DeviceAccelerator& accelerator,
+                   std::unique_ptr<comm::DeviceDoor> door) -> std::unique_ptr<comm::DeviceDoor> {
+    return std::make_unique<SpyDoor>(std::move(door),
+                                     [&](const comm::Ask& ask) { meddle(accelerator, ask); });
+  };
 }
 
 struct Steps {
@@ -95,21 +72,21 @@ Steps train(TrainPlan plan, comm::Communicator& ranks, bool graph) {
   plan.options.graph = graph;
   Steps run;
   int calls = 0;
-  with_device([&](auto&, auto&) { ++calls; }, Messages::kByDevice,
-              [&](const TrainDevice& device) {
-                const auto trainer = Trainer::create(plan, ranks, nullptr, &device);
-                for (std::uint64_t i = 0; i < kSteps; ++i) {
-                  // Another number of targets in each step.
-                  const Batch batch = make_batch(plan, 3 + i);
-                  calls = 0;
-                  run.steps.push_back(trainer->step_on(batch.tokens.data(), batch.targets.data()));
-                  run.calls.push_back(calls);
-                }
-                run.gradients = trainer->gather_gradients();
-                run.weights = trainer->gather_weights();
-                run.summary = trainer->summary();
-                trainer->close();
-              });
+  const Meddle count = [&](auto&, auto&) { ++calls; };
+  with_device(Messages::kByDevice, spied(count), [&](const TrainDevice& device) {
+    const auto trainer = Trainer::create(plan, ranks, nullptr, &device);
+    for (std::uint64_t i = 0; i < kSteps; ++i) {
+      // Another number of targets in each step.
+      const Batch batch = make_batch(plan, 3 + i);
+      calls = 0;
+      run.steps.push_back(trainer->step_on(batch.tokens.data(), batch.targets.data()));
+      run.calls.push_back(calls);
+    }
+    run.gradients = trainer->gather_gradients();
+    run.weights = trainer->gather_weights();
+    run.summary = trainer->summary();
+    trainer->close();
+  });
   return run;
 }
 
@@ -142,19 +119,6 @@ constexpr const char* kGpt2 =
 constexpr const char* kLlama =
     R"({"family": "llama", "vocabulary": 20, "max_time": 8, "layers": 1, "heads": 4,)"
     R"( "kv_heads": 2, "channels": 32, "hidden": 40, "tied": false})";
-
-TrainOptions small_options(const std::string& model) {
-  TrainOptions options;
-  options.model = model;
-  options.dtype = "bf16";
-  options.batch = 4;
-  options.microbatches = 2;
-  options.steps = kSteps;
-  options.lr = 0.05;
-  options.eps = noise_epsilon("bf16");
-  options.threads = 1;
-  return options;
-}
 
 // A layout, and what its line says of it.
 struct Layout {
@@ -218,7 +182,7 @@ TEST_P(TrainGraphOf, RepeatedStepsHaveTheBitsOfQueuedOnes) {
   if (kFewSchedules && GetParam().world > 1)
     GTEST_SKIP() << "one rank under a sanitizer, which sees no more in several";
   const ScratchDirectory directory;
-  TrainOptions options = small_options(directory.write("model.json", GetParam().model));
+  TrainOptions options = small_options(directory.write("model.json", GetParam().model), kSteps);
   GetParam().change(options);
   const TrainPlan plan = make_plan(options, GetParam().world);
   ASSERT_EQ(refuse_on_device(plan), "");
@@ -240,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, TrainGraphOf, ::testing::ValuesIn(layouts()),
 TEST(TrainGraph, StepsThatAreNotFiniteAreSkippedAndExplainedAlike) {
   if (kFewSchedules) GTEST_SKIP() << "one layout under a sanitizer: the first test above";
   const ScratchDirectory directory;
-  TrainOptions options = small_options(directory.write("model.json", kGpt2));
+  TrainOptions options = small_options(directory.write("model.json", kGpt2), kSteps);
   options.lr = 1e39;
   const TrainPlan plan = make_plan(options, 2);
   comm::Communicator::run_threads(2, {.timeout_s = kHangS}, [&](comm::Communicator& ranks) {
@@ -258,14 +222,14 @@ TEST(TrainGraph, StepsThatAreNotFiniteAreSkippedAndExplainedAlike) {
 // What a recording that meets the meddler says, in all ranks.
 void expect_told(const Meddle& meddle, const std::string& words) {
   const ScratchDirectory directory;
-  TrainOptions options = small_options(directory.write("model.json", kGpt2));
+  TrainOptions options = small_options(directory.write("model.json", kGpt2), kSteps);
   options.graph = true;
   const TrainPlan plan = make_plan(options, 2);
   comm::Communicator::run_threads(2, {.timeout_s = kHangS}, [&](comm::Communicator& ranks) {
     const Meddle in_recording = [&](kernels::DeviceAccelerator& accelerator, const comm::Ask& ask) {
       if (accelerator.recording()) meddle(accelerator, ask);
     };
-    with_device(in_recording, Messages::kByDevice, [&](const TrainDevice& device) {
+    with_device(Messages::kByDevice, spied(in_recording), [&](const TrainDevice& device) {
       const auto trainer = Trainer::create(plan, ranks, nullptr, &device);
       const Batch batch = make_batch(plan, 3);
       static_cast<void>(trainer->step_on(batch.tokens.data(), batch.targets.data()));
@@ -306,22 +270,20 @@ TEST(TrainGraph, AHostThatLooksIntoTheMiddleOfARecordedStepIsTold) {
 TEST(TrainGraph, APipelineWhoseMessagesTheHostPassesOnIsRefusedInOneLine) {
   if (kRaceDetector) GTEST_SKIP() << "the model is not instrumented: run by test_gpu";
   const ScratchDirectory directory;
-  TrainOptions options = small_options(directory.write("model.json", kGpt2));
+  TrainOptions options = small_options(directory.write("model.json", kGpt2), kSteps);
   options.graph = true;
   options.pp = 2;
   const TrainPlan plan = make_plan(options, 2);
   comm::Communicator::run_threads(2, {.timeout_s = kHangS}, [&](comm::Communicator& ranks) {
-    with_device(
-        [](auto&, auto&) {}, Messages::kByHost,
-        [&](const TrainDevice& device) {
-          try {
-            static_cast<void>(Trainer::create(plan, ranks, nullptr, &device));
-            ADD_FAILURE() << "taken";
-          } catch (const UsageError& error) {
-            EXPECT_NE(std::string(error.what()).find("--graph"), std::string::npos) << error.what();
-            EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
-          }
-        });
+    with_device(Messages::kByHost, nullptr, [&](const TrainDevice& device) {
+      try {
+        static_cast<void>(Trainer::create(plan, ranks, nullptr, &device));
+        ADD_FAILURE() << "taken";
+      } catch (const UsageError& error) {
+        EXPECT_NE(std::string(error.what()).find("--graph"), std::string::npos) << error.what();
+        EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+      }
+    });
   });
 }
 

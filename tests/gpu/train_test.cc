@@ -3,15 +3,10 @@
 #include <map>
 #include <mutex>
 
-#include "comm/device/door.h"
-#include "kernels/device/accelerator.h"
-#include "model/device.h"
-#include "model/layouts.h"
-#include "model/trainer.h"
 #include "tests/gpu/device_array.h"
 #include "tests/gpu/difference.h"
 #include "tests/gpu/races.h"
-#include "tests/gpu/ranks.h"
+#include "tests/gpu/training.h"
 #include "tests/model/support.h"
 
 namespace sinew {
@@ -51,32 +46,11 @@ Run train(const TrainPlan& plan, comm::Communicator& ranks, const TrainDevice* d
   return run;
 }
 
-// kByHost: as where the ranks of a pipeline cannot map each other's memory.
-enum class Messages : std::uint8_t { kByDevice, kByHost };
-
-Run train_on_device(const TrainPlan& plan, comm::Communicator& ranks, Messages where) {
-  // Ranks outnumber cores, and a receive waits for as long as its sender computes.
-  twin::Config config = twin::Scope::current();
-  config.spin_limit_s = kHangS;
-  const twin::Scope scope(config);
-  kernels::DeviceAccelerator accelerator;
-  const TrainDevice device = {
-      .accelerator = &accelerator,
-      .open_door = [&](comm::Communicator& group,
-                       Parallel::Moves moves) -> std::unique_ptr<comm::DeviceDoor> {
-        const bool messages = moves == Parallel::Moves::kMessages;
-        if (messages && where == Messages::kByHost) return nullptr;
-        comm::ResidentOptions options;
-        options.channels = 2;
-        options.threads = 32;
-        options.timeout_s = kHangS;
-        return comm::open_device_door(
-            group, accelerator.stream(),
-            [&](const void* pointer) { return accelerator.owns(pointer); }, options,
-            messages ? comm::DoorUse::kCollectivesAndMessages : comm::DoorUse::kCollectives);
-      },
-      .name = "twin"};
-  return train(plan, ranks, &device);
+Run train_on_device(const TrainPlan& plan, comm::Communicator& ranks, Messages messages) {
+  Run run;
+  with_device(messages, nullptr,
+              [&](const TrainDevice& device) { run = train(plan, ranks, &device); });
+  return run;
 }
 
 // Host and device round the same results to bf16 and sum in other orders, so that their runs differ
@@ -132,19 +106,6 @@ void expect_same_on_both(const TrainOptions& options, int world, Messages messag
   });
 }
 
-TrainOptions small_options(const std::string& model) {
-  TrainOptions options;
-  options.model = model;
-  options.dtype = "bf16";
-  options.batch = 4;
-  options.microbatches = 2;
-  options.steps = kSteps;
-  options.lr = 0.05;
-  options.eps = noise_epsilon("bf16");
-  options.threads = 1;
-  return options;
-}
-
 constexpr const char* kGpt2 =
     R"({"family": "gpt2", "vocabulary": 44, "max_time": 12, "layers": 2, "heads": 4,)"
     R"( "channels": 32})";
@@ -174,7 +135,7 @@ void expect_same_on_both(std::vector<Layout> layouts, int world) {
   if (kFewSchedules) layouts.resize(1);
   const ScratchDirectory directory;
   for (const Layout& layout : layouts) {
-    TrainOptions options = small_options(directory.write("model.json", layout.model));
+    TrainOptions options = small_options(directory.write("model.json", layout.model), kSteps);
     options.tp = layout.tp;
     options.cp = layout.cp;
     options.cp_mode = layout.cp_mode;
@@ -245,7 +206,7 @@ TEST(Train, FourRanksOfTheDeviceTrainAsTheProcessorInParallelismOfTwoKinds) {
 
 TEST(Train, WhatADeviceCannotTrainYetIsOneLineWithTheLegalValues) {
   const ScratchDirectory directory;
-  const TrainOptions legal = small_options(directory.write("model.json", kGpt2));
+  const TrainOptions legal = small_options(directory.write("model.json", kGpt2), kSteps);
   const auto refusal = [&](const std::function<void(TrainOptions&)>& change) {
     TrainOptions options = legal;
     change(options);
