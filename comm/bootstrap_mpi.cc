@@ -1,20 +1,23 @@
 // Bootstrap over MPI: the only file that sees mpi.h. MPI launches the ranks and carries setup
 // blobs.
+#include <fcntl.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <cstdio>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
 #include <cstdlib>
-#include <mutex>
+#include <sstream>
 #include <string>
 #include <thread>
 
 #include "comm/bootstrap.h"
 #include "comm/error.h"
+#include "comm/last_line.h"
 #include "sched/base/text.h"
 
 namespace sinew::comm {
@@ -31,38 +34,58 @@ void finalize() {
 }
 
 // MPI_Init waits for all ranks that were launched, without end: one that never calls it, as `true`
-// does, or a subcommand that needs no ranks, would hold the others for ever. While this lives, the
-// process ends at the deadline.
+// does, or a subcommand that needs no ranks, would hold the others for ever. Open MPI ends them
+// where that one left late enough, and says why unless it was told to be quiet. While this lives,
+// the process ends at the deadline or by its launcher's SIGTERM, and one rank of each machine says
+// so.
 class InitDeadline {
  public:
-  explicit InitDeadline(double timeout_s) : thread_([this, timeout_s] { watch(timeout_s); }) {}
+  explicit InitDeadline(double timeout_s) {
+    sigemptyset(&ended_);
+    sigaddset(&ended_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ended_, &before_);
+    thread_ = std::thread([this, timeout_s] { watch(timeout_s); });
+  }
   ~InitDeadline() {
-    {
-      const std::lock_guard lock(mutex_);
-      came_ = true;
-    }
-    changed_.notify_one();
+    pthread_kill(thread_.native_handle(), SIGTERM);
     thread_.join();
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   InitDeadline(const InitDeadline&) = delete;
   InitDeadline& operator=(const InitDeadline&) = delete;
 
  private:
-  void watch(double timeout_s) {
-    std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, std::chrono::duration<double>(timeout_s), [this] { return came_; }))
-      return;
-    std::fprintf(stderr,
-                 "sinew: setup: not all ranks that were launched came to MPI_Init within %g s: "
-                 "each must run a "
-                 "subcommand that takes ranks\n",
-                 timeout_s);
-    _exit(1);
+  void watch(double timeout_s) const {
+    const double whole_s = std::floor(timeout_s);
+    const timespec patience{static_cast<time_t>(whole_s),
+                            static_cast<long>((timeout_s - whole_s) * 1e9)};
+    siginfo_t info{};
+    const int signal = sigtimedwait(&ended_, &info, &patience);
+    if (signal == SIGTERM && info.si_pid == getpid()) return;  // the destructor: all came
+    const std::string when =
+        signal == SIGTERM ? "until the launcher ended this one" : within(timeout_s);
+    const std::string line = "sinew: setup: not all ranks that were launched came to MPI_Init " +
+                             when + ": each must run a subcommand that takes ranks";
+    const int code = signal == SIGTERM ? 128 + SIGTERM : 1;
+    if (is_first_to_speak()) exit_with_line(line, code);
+    _exit(code);
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool came_ = false;
+  static std::string within(double timeout_s) {
+    std::ostringstream text;
+    text << "within " << timeout_s << " s";
+    return text.str();
+  }
+
+  // Whoever makes the file, in the launcher's own folder, which it removes.
+  static bool is_first_to_speak() {
+    const char* folder = std::getenv("PMIX_SERVER_TMPDIR");
+    if (folder == nullptr) return true;
+    const std::string path = std::string(folder) + "/sinew-setup-ended";
+    return open(path.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600) >= 0 || errno != EEXIST;
+  }
+
+  sigset_t ended_{}, before_{};
   std::thread thread_;
 };
 

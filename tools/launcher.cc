@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 
+#include "comm/last_line.h"
 #include "tools/escape.h"
 
 namespace sinew::tools {
@@ -27,13 +27,6 @@ constexpr Names kLaunchers[] = {
     {"SINEW_RANK", "SINEW_WORLD", "SINEW_WORLD"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}};
-
-void print_line(const std::string& line) {
-  std::fflush(stdout);
-  const std::string text = escaped(line) + "\n";
-  std::fputs(text.c_str(), stderr);
-  std::fflush(stderr);
-}
 
 // Returns when mpirun ends this process or the time has passed, whichever is first.
 void wait_for_the_end(double seconds) {
@@ -72,8 +65,7 @@ void exit_after_others(const std::string& line, int code) {
 }
 
 void exit_alone(const std::string& line, int code) {
-  print_line(line);
-  std::_Exit(code);
+  comm::exit_with_line(escaped(line), code);
 }
 
 }  // namespace sinew::tools
