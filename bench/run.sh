@@ -124,7 +124,8 @@ part_p2p() { record p2p "$run" -n 2 build/sinew p2p; }
 # The fastest version of every kernel but the products, which have parts of their own; then all other versions.
 part_kernels() { google kernels build/bench/bench_kernels '--benchmark_filter=-^(gemm|ladder|attention)'; }
 part_attention() { google attention build/bench/bench_kernels '--benchmark_filter=^attention'; }
-part_gemm_f32() { google gemm_f32 build/bench/bench_kernels '--benchmark_filter=^gemm/f32/threads1'; }
+part_gemm_f32() { google gemm_f32 build/bench/bench_kernels '--benchmark_filter=^gemm/f32/threads1/gpt2'; }
+part_gemm_f32_llama() { google gemm_f32_llama build/bench/bench_kernels '--benchmark_filter=^gemm/f32/threads1/llama'; }
 part_gemm_bf16() { google gemm_bf16 build/bench/bench_kernels '--benchmark_filter=^gemm/bf16/threads1'; }
 part_gemm_2() { google gemm_2 build/bench/bench_kernels '--benchmark_filter=^(gemm/.*/threads2|gemm_batch)'; }
 part_ladder() { google ladder build/bench/bench_kernels '--benchmark_filter=^ladder'; }
@@ -158,9 +159,9 @@ part_sample() {
 parts=("$@")
 ((${#parts[@]})) || parts=(collectives_2 collectives_4 collectives_8 symmetric_2 symmetric_4 symmetric_8
                              operations_2 operations_4 operations_8 tune_2 signature_2 p2p
-                             kernels attention gemm_f32 gemm_bf16 gemm_2 ladder layers step training training_layouts
-                             training_recompute training_overlap training_cable training_row_chunks training_memory
-                             training_long_context training_ring sample)
+                             kernels attention gemm_f32 gemm_f32_llama gemm_bf16 gemm_2 ladder layers step training
+                             training_layouts training_recompute training_overlap training_cable training_row_chunks
+                             training_memory training_long_context training_ring sample)
 for part in "${parts[@]}"; do
   declare -F "part_$part" >/dev/null || { echo "bench: unknown part '$part'" >&2; exit 2; }
   "part_$part"

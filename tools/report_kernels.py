@@ -1,12 +1,12 @@
 """The parts of kernels/README.md that tools/report.py writes, from what bench/run.sh has recorded in bench/results:
-kernels, attention, gemm_f32, gemm_bf16, gemm_2 (Google Benchmark's JSON) and step (JSON lines)."""
+kernels, attention, gemm_f32, gemm_f32_llama, gemm_bf16, gemm_2 (Google Benchmark's JSON) and step (JSON lines)."""
 import json
 import math
 import pathlib
 import re
 
 RESULTS = pathlib.Path(__file__).resolve().parent.parent / "bench" / "results"
-GOOGLE_PARTS = ("kernels", "attention", "gemm_f32", "gemm_bf16", "gemm_2")
+GOOGLE_PARTS = ("kernels", "attention", "gemm_f32", "gemm_f32_llama", "gemm_bf16", "gemm_2")
 NOT_RECORDED = "not recorded"
 
 

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "sched/base/check.h"
+
 namespace sinew::bench {
 namespace {
 
@@ -62,7 +64,13 @@ class Dnnl : public GemmBaseline {
                        std::int64_t b_stride, float beta, float* c, std::int64_t c_stride);
   explicit Dnnl(void* library)
       : gemm_(find<Gemm<float>>(library, "dnnl_sgemm")),
-        bf16_gemm_(find<Gemm<bf16>>(library, "dnnl_gemm_bf16bf16f32")) {}
+        bf16_gemm_(find<Gemm<bf16>>(library, "dnnl_gemm_bf16bf16f32")) {
+    // Every build has the function; without AVX-512 it refuses every call.
+    const bf16 one{};
+    float c;
+    if (bf16_gemm_ != nullptr && bf16_gemm_('N', 'N', 1, 1, 1, 1, &one, 1, &one, 1, 0, &c, 1) != 0)
+      bf16_gemm_ = nullptr;
+  }
   [[nodiscard]] std::string name() const override { return "onednn"; }
   [[nodiscard]] bool is_complete() const { return gemm_ != nullptr; }
   [[nodiscard]] bool has_bf16() const override { return bf16_gemm_ != nullptr; }
@@ -77,8 +85,9 @@ class Dnnl : public GemmBaseline {
   template <typename T>
   static void call(Gemm<T> gemm, const GemmShape& s, const T* a, const T* b, float* c) {
     const auto form = [](Form f) { return f == Form::kPlain ? 'N' : 'T'; };
-    gemm(form(s.a_form), form(s.b_form), s.m, s.n, s.k, 1, a, s.a_stride, b, s.b_stride, 0, c,
-         s.c_stride);
+    const int status = gemm(form(s.a_form), form(s.b_form), s.m, s.n, s.k, 1, a, s.a_stride, b,
+                            s.b_stride, 0, c, s.c_stride);
+    CHECK_EQ(status, 0);
   }
 
   Gemm<float> gemm_;

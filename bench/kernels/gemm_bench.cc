@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -155,7 +156,8 @@ std::vector<double> take_turns(benchmark::State& state, int threads,
   return medians;
 }
 
-// Ours to f32, with B packed beforehand and, of bf16, to bf16; then every library.
+// Ours to f32; with B packed beforehand, where it is a weight; of bf16, to bf16; then every
+// library.
 template <typename T>
 void bench_gemm(benchmark::State& state, const GemmShape& s, int threads) {
   const Operands<T> operands(s);
@@ -164,15 +166,20 @@ void bench_gemm(benchmark::State& state, const GemmShape& s, int threads) {
   if (static_cast<int>(cores.size()) < threads) cores.clear();
   kernels::ThreadPool pool(threads, cores);
   const kernels::Threads ours{.count = threads, .pool = &pool};
-  const kernels::PackedB<T> packed(s, operands.b(), ours);
-  std::vector<std::string> names = {"GFLOP/s", "packed"};
+  std::optional<kernels::PackedB<T>> packed;
+  std::vector<std::string> names = {"GFLOP/s"};
   std::vector<std::function<void()>> runs = {
-      [&] { kernels::gemm(operands.template call<float>(), ours); },
-      [&] {
-        auto call = operands.template call<float>();
-        call.packed = &packed;
-        kernels::gemm(call, ours);
-      }};
+      [&] { kernels::gemm(operands.template call<float>(), ours); }};
+  const bool is_b_weight = s.a_form == Form::kPlain;
+  if (is_b_weight) {
+    packed.emplace(s, operands.b(), ours);
+    names.emplace_back("packed");
+    runs.emplace_back([&] {
+      auto call = operands.template call<float>();
+      call.packed = &*packed;
+      kernels::gemm(call, ours);
+    });
+  }
   if constexpr (std::is_same_v<T, bf16>) {
     names.emplace_back("to_bf16");
     runs.emplace_back([&] { kernels::gemm(operands.template call<bf16>(), ours); });
