@@ -12,6 +12,7 @@ std::span<const GemmVersion> gemm_versions() {
     gemm_mma_small(),
     gemm_mma_large(),
     gemm_wgmma(),
+    gemm_wgmma_wide(),
 #if SINEW_HAVE_CUBLASLT
     gemm_cublaslt()
 #endif
@@ -19,14 +20,18 @@ std::span<const GemmVersion> gemm_versions() {
   return versions;
 }
 
-void gemm(const DeviceGemm& call, device::Stream& stream) {
-  CHECK(call.c_dtype == DType::kBf16 || call.c_dtype == DType::kF32);
+const GemmVersion& gemm_version_for(const DeviceGemm& call) {
   const GemmVersion* best = nullptr;
   for (const GemmVersion& version : gemm_versions()) {
     if (version.wants(call.shape) && version.supports(call, device::properties())) best = &version;
   }
   CHECK(best != nullptr);
-  best->run(call, stream);
+  return *best;
+}
+
+void gemm(const DeviceGemm& call, device::Stream& stream) {
+  CHECK(call.c_dtype == DType::kBf16 || call.c_dtype == DType::kF32);
+  gemm_version_for(call).run(call, stream);
 }
 
 void gemm_by(std::string_view name, const DeviceGemm& call, device::Stream& stream) {

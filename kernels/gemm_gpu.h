@@ -39,7 +39,8 @@ struct GemmVersion {
 };
 [[nodiscard]] std::span<const GemmVersion> gemm_versions();
 
-// Runs the last version of the table that supports the call and wants its shape.
+// The last of the table that supports the call and wants its shape; gemm runs it.
+[[nodiscard]] const GemmVersion& gemm_version_for(const DeviceGemm& call);
 void gemm(const DeviceGemm& call, device::Stream& stream);
 // Runs the version of that name. Throws UsageError naming the legal names, or what it needs.
 void gemm_by(std::string_view version, const DeviceGemm& call, device::Stream& stream);
@@ -52,6 +53,7 @@ void gemm_by(std::string_view version, const DeviceGemm& call, device::Stream& s
 [[nodiscard]] const GemmVersion& gemm_mma_small();
 [[nodiscard]] const GemmVersion& gemm_mma_large();
 [[nodiscard]] const GemmVersion& gemm_wgmma();
+[[nodiscard]] const GemmVersion& gemm_wgmma_wide();
 [[nodiscard]] const GemmVersion& gemm_cublaslt();  // where SINEW_HAVE_CUBLASLT
 
 }  // namespace sinew::kernels

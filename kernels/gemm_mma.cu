@@ -1,6 +1,7 @@
 // GEMM by mma.sync, for every device from sm_80 on: a ring of stages in shared memory filled by
 // cp.async, fragments by ldmatrix, 16x8x16 products in registers.
 #include "kernels/device/gemm_finish.h"
+#include "kernels/device/gemm_order.h"
 #include "kernels/device/gemm_tile.h"
 #include "kernels/device/gpu.h"
 #include "kernels/device/shapes.h"
@@ -38,21 +39,6 @@ struct MmaOperands {
 // How the operands lie: which of them have the summed dimension contiguous, and whether they can
 // travel in chunks of 16 bytes. Any other layout is kNarrow.
 enum class Layout : std::uint8_t { kPlainPlain, kPlainTransposed, kTransposedPlain, kNarrow };
-
-struct TileIndex {
-  std::int64_t m;
-  std::int64_t n;
-};
-
-// Blocks that run at the same time work on a square of C rather than a row of it, so that they
-// share both operands' tiles in L2: down eight tiles, then one to the right.
-GPU_FUNCTION TileIndex tile_of(std::int64_t block, std::int64_t tiles_m, std::int64_t tiles_n) {
-  constexpr std::int64_t kGroup = 8;
-  const std::int64_t group = block / (kGroup * tiles_n);
-  const std::int64_t height = tiles_m - group * kGroup < kGroup ? tiles_m - group * kGroup : kGroup;
-  const std::int64_t inside = block - group * kGroup * tiles_n;
-  return {group * kGroup + inside % height, inside / height};
-}
 
 template <typename Config>
 struct MmaSums {

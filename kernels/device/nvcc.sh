@@ -5,6 +5,8 @@ report=$1
 shift
 "$@" >"$report" 2>&1
 status=$?
+# Products that ptxas makes wait for one another cost a factor; it only mentions it.
+if grep "wgmma.mma_async instructions are serialized" "$report" >&2; then status=1; fi
 if ((status != 0)); then
   grep -v -e "^ptxas info" -e "bytes stack frame" "$report" >&2
 fi

@@ -266,10 +266,9 @@ TEST(GpuGemm, AVersionCanBeAskedForByName) {
   const Inputs inputs = make_inputs(shape);
   const std::vector<double> expected = reference(shape, inputs, 1, 0);
   const DeviceArray<bf16> a(inputs.a, stream), b(inputs.b, stream);
-  for (const char* name : {"mma_64x64", "wgmma_128x128"}) {
+  for (const std::string_view name : {"mma_64x64", "wgmma_128x128", "wgmma_128x256"}) {
     // wgmma is of compute capability 9.0 alone; elsewhere it is refused.
-    const bool refused =
-        std::string_view(name) == "wgmma_128x128" && device::properties().major != 9;
+    const bool refused = name.starts_with("wgmma") && device::properties().major != 9;
     const DeviceArray<float> c(40 * 24);
     DeviceGemm call = plain_call(shape, a, b, c);
     if (refused) {
@@ -279,9 +278,9 @@ TEST(GpuGemm, AVersionCanBeAskedForByName) {
       EXPECT_LT(relative_error(c.download(stream), expected), 2e-6) << name;
     }
     EXPECT_THROW(kernels::gemm_by("nope", call, stream), UsageError);
-    call.shape.b_form = Form::kPlain;
-    call.shape.b_stride = 24;
-    EXPECT_THROW(kernels::gemm_by("wgmma_128x128", call, stream), UsageError);
+    call.shape.a_form = Form::kTransposed;
+    call.shape.a_stride = 40;
+    EXPECT_THROW(kernels::gemm_by("wgmma_128x128", call, stream), UsageError) << "both transposed";
   }
 }
 
@@ -298,15 +297,17 @@ bool testing::gemm_mma_scenario(device::Stream& stream) {
   return relative_error(c.download(stream), reference(shape, inputs, 1, 0)) < 2e-6;
 }
 
-// Six steps, so that stages are filled again, and edges on all sides.
+// Six steps, so that stages are filled again, and edges on all sides; operands of both majors.
 bool testing::gemm_wgmma_scenario(device::Stream& stream) {
-  const GemmShape shape = make_shape(136, 40, 328, Form::kPlain, Form::kTransposed, 0);
-  const Inputs inputs = make_inputs(shape);
-  const DeviceArray<bf16> a(inputs.a, stream), b(inputs.b, stream);
-  const DeviceArray<float> c(136 * 40);
-  DeviceGemm call = plain_call(shape, a, b, c);
-  kernels::gemm_wgmma().run(call, stream);
-  return relative_error(c.download(stream), reference(shape, inputs, 1, 0)) < 2e-6;
+  const auto is_right = [&](const GemmShape& shape) {
+    const Inputs inputs = make_inputs(shape);
+    const DeviceArray<bf16> a(inputs.a, stream), b(inputs.b, stream);
+    const DeviceArray<float> c(static_cast<std::size_t>(shape.m * shape.n));
+    kernels::gemm_wgmma().run(plain_call(shape, a, b, c), stream);
+    return relative_error(c.download(stream), reference(shape, inputs, 1, 0)) < 2e-6;
+  };
+  return is_right(make_shape(136, 40, 328, Form::kPlain, Form::kTransposed, 0)) &&
+         is_right(make_shape(72, 40, 328, Form::kTransposed, Form::kPlain, 0));
 }
 
 }  // namespace sinew

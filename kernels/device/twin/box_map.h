@@ -23,12 +23,4 @@ struct BoxLoad {
   int row;
 };
 
-struct Product {
-  float* d;
-  std::uint64_t a;
-  std::uint64_t b;
-  bool accumulate;
-  int columns;
-};
-
 }  // namespace sinew::twin

@@ -1,7 +1,9 @@
 // Layouts as the PTX manual draws them ("Asynchronous warpgroup level matrix shared memory layout",
-// K-major with the 128-byte swizzle; "Register fragments for wgmma.mma_async.m64nNk16"):
-//   - element (row, k) of an operand lies at start + row * 128 + k * 2, bits 4 to 6 of the address
-//     exchanged by bits 7 to 9
+// both majors with the 128-byte swizzle; "Register fragments for wgmma.mma_async.m64nNk16"):
+//   - element (row, k) of a K-major operand lies at start + row * 128 + k * 2, of an MN-major one
+//   at
+//     start + row / 64 * leading + k / 8 * stride + k % 8 * 128 + row % 64 * 2; bits 4 to 6 of the
+//     address are exchanged by bits 7 to 9
 //   - of a product's 64 rows warp w of the group has 16w to 16w + 15, as mma.m16n8k16 has its 16;
 //     values 4j to 4j + 3 of a lane belong to columns 8j to 8j + 7
 #include "kernels/device/twin/hopper.h"
@@ -89,10 +91,16 @@ void perform_loads(Block& block, const std::uint64_t* barrier) {
   block.load_count = kept;
 }
 
-float operand(const Block& block, std::uint64_t descriptor, int row, int k) {
-  const auto start = static_cast<std::uint32_t>(descriptor & 0x3fff) << 4;
-  const std::uint32_t plain =
-      start + static_cast<std::uint32_t>(row) * 128 + static_cast<std::uint32_t>(k) * 2;
+float operand(const Block& block, const ProductOperand& from, int row, int k) {
+  const auto field = [&](int low) {
+    return static_cast<std::uint32_t>(from.descriptor >> low & 0x3fff) << 4;
+  };
+  const auto r = static_cast<std::uint32_t>(row);
+  const auto depth = static_cast<std::uint32_t>(k);
+  const std::uint32_t inside =
+      from.outer_major ? r / 64 * field(16) + depth / 8 * field(32) + depth % 8 * 128 + r % 64 * 2
+                       : r * 128 + depth * 2;
+  const std::uint32_t plain = field(0) + inside;
   const std::uint32_t address = plain ^ ((plain >> 7 & 7U) << 4);
   const std::uint32_t bits = *reinterpret_cast<const std::uint16_t*>(block.arena + address);
   return __builtin_bit_cast(float, bits << 16);
@@ -179,14 +187,12 @@ void box_load(void* target, const void* map, int column, int row, std::uint64_t*
   block.loads[static_cast<std::size_t>(block.load_count++)] = load;
 }
 
-void product_issue(float* d, std::uint64_t a, std::uint64_t b, bool accumulate, int columns,
-                   const Site& site) {
+void product_issue(const Product& product, const Site& site) {
   Fiber& fiber = self();
   Launch& launch = launch_of(fiber);
   fiber.site = site;
-  check_descriptor(a);
-  check_descriptor(b);
-  const Product product = {d, a, b, accumulate, columns};
+  check_descriptor(product.a.descriptor);
+  check_descriptor(product.b.descriptor);
   // Products of a thread happen in order: at once only when none waits.
   const bool now = launch.config.async == Async::kEager ||
                    (launch.config.async == Async::kRandom && launch.random.coin());

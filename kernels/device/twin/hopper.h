@@ -22,8 +22,18 @@ void box_load(void* target, const void* map, int column, int row, std::uint64_t*
 
 // d: the calling thread's share, columns / 2 values, of a 64 x columns product with 16 summands;
 // accumulate false: d = a b, else d += a b. Happens at once or when it is waited for.
-void product_issue(float* d, std::uint64_t a, std::uint64_t b, bool accumulate, int columns,
-                   const Site& site);
+struct ProductOperand {
+  std::uint64_t descriptor;
+  bool outer_major;  // the summed dimension is not the contiguous one
+};
+struct Product {
+  float* d;
+  ProductOperand a;
+  ProductOperand b;
+  bool accumulate;
+  int columns;
+};
+void product_issue(const Product& product, const Site& site);
 void product_commit();
 void product_wait(int groups);
 

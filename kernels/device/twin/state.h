@@ -10,6 +10,7 @@
 #include "kernels/device/twin/config.h"
 #include "kernels/device/twin/core.h"
 #include "kernels/device/twin/fiber.h"
+#include "kernels/device/twin/hopper.h"
 
 namespace sinew::twin {
 

@@ -64,6 +64,7 @@ void load_box(Thread& thread, const Instruction& i) {
 }
 
 // The sums belong to the product until it is waited for: their registers get them then.
+template <bool kAOuter, bool kBOuter>
 void product_issue(Thread& thread, const Instruction& i) {
   if (thread.sum_slots.empty()) {
     thread.sums.resize(static_cast<std::size_t>(i.part_count));
@@ -76,8 +77,11 @@ void product_issue(Thread& thread, const Instruction& i) {
     if (thread.sum_slots[static_cast<std::size_t>(k)] != part(thread, i, k))
       twin::fail("wgmma into other registers while products are under way is not known");
   }
-  twin::product_issue(thread.sums.data(), in<std::uint64_t>(thread, i.a),
-                      in<std::uint64_t>(thread, i.b), in<bool>(thread, i.c), i.part_count * 2,
+  twin::product_issue({.d = thread.sums.data(),
+                       .a = {in<std::uint64_t>(thread, i.a), kAOuter},
+                       .b = {in<std::uint64_t>(thread, i.b), kBOuter},
+                       .accumulate = in<bool>(thread, i.c),
+                       .columns = i.part_count * 2},
                       Site::current());
 }
 void product_commit(Thread&, const Instruction&) { twin::product_commit(); }
@@ -152,17 +156,27 @@ void decode_product(Reader& reader, Instruction& instruction) {
     instruction.a = reader.slot(0);
     instruction.run = product_wait;
   }
-  for (const char* word : {"mma_async", "m64n128k16", "f32", "bf16", "bf16"}) {
+  if (!reader.take("mma_async")) return;
+  const int columns = reader.take("m64n256k16") ? 256 : reader.take("m64n128k16") ? 128 : 0;
+  for (const char* word : {"f32", "bf16", "bf16"}) {
     if (!reader.take(word)) return;
   }
-  // d, descriptors of a and b, accumulate; then the signs of a and b and whether they are
-  // transposed.
-  if (!reader.is(4, 1) || !reader.is(5, 1) || !reader.is(6, 0) || !reader.is(7, 0)) return;
+  // d, descriptors of a and b, accumulate; then the signs of a and b and whether the summed
+  // dimension is not the contiguous one.
+  if (!reader.is(4, 1) || !reader.is(5, 1)) return;
+  const bool a_outer = reader.is(6, 1);
+  const bool b_outer = reader.is(7, 1);
+  if (!(a_outer || reader.is(6, 0)) || !(b_outer || reader.is(7, 0))) return;
   reader.parts(0, instruction);
   instruction.a = reader.slot(1);
   instruction.b = reader.slot(2);
   instruction.c = reader.slot(3);
-  if (instruction.part_count == 64) instruction.run = product_issue;
+  if (instruction.part_count != columns / 2) return;
+  if (a_outer) {
+    instruction.run = b_outer ? product_issue<true, true> : product_issue<true, false>;
+  } else {
+    instruction.run = b_outer ? product_issue<false, true> : product_issue<false, false>;
+  }
 }
 
 void decode_fence(Reader& reader, Instruction& instruction) {
