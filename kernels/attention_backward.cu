@@ -35,7 +35,7 @@ GPU_FUNCTION const float* head_values(const BackwardCall<Out>& call, const float
 // Scores and gradients of weights become weights and gradients of scores.
 GPU_FUNCTION void score_gradient(float& score, float& d_weight, bool seen, float scale2, float lse2,
                                  float row_dot) {
-  const float weight = seen ? gpu::exp2_approx(score * scale2 - lse2) : 0.0F;
+  const float weight = seen ? gpu::exp2_approx(fmaf(score, scale2, -lse2)) : 0.0F;
   score = weight;
   d_weight = weight * (d_weight - row_dot);
 }
@@ -99,12 +99,14 @@ __global__ void __launch_bounds__(kAttentionThreads)
     WarpSums<kBackwardOther> d_scores;
     multiply_across_width<kBackwardOther, kWidth>(scores, own_q, stage);
     multiply_across_width<kBackwardOther, kWidth>(d_scores, own_d_o, stage + kTile);
+    int seen[2];
+    UNROLL for (int h = 0; h < 2; ++h) {
+      seen[h] = keys_seen(call.keys, first_query + own_row(h), std::int64_t{tile} * kBackwardOther);
+    }
     UNROLL for (int n = 0; n < kBackwardOther / 8; ++n) {
       UNROLL for (int i = 0; i < 4; ++i) {
-        const std::int64_t key = std::int64_t{tile} * kBackwardOther + n * 8 + own_column(i);
-        const bool seen = sees(call.keys, first_query + own_row(i / 2), key);
-        score_gradient(scores.block[n].v[i], d_scores.block[n].v[i], seen, scale2, lse2[i / 2],
-                       row_dot[i / 2]);
+        score_gradient(scores.block[n].v[i], d_scores.block[n].v[i],
+                       n * 8 + own_column(i) < seen[i / 2], scale2, lse2[i / 2], row_dot[i / 2]);
       }
     }
     multiply_across_rows<kBackwardOther, kWidth>(d_q, d_scores, stage);
@@ -180,12 +182,15 @@ __global__ void __launch_bounds__(kAttentionThreads)
     WarpSums<kBackwardOther> d_scores;
     multiply_across_width<kBackwardOther, kWidth>(scores, own_k, stage);
     multiply_across_width<kBackwardOther, kWidth>(d_scores, own_v, stage + kTile);
+    int blind[2];
+    UNROLL for (int h = 0; h < 2; ++h) {
+      blind[h] = queries_blind(call.keys, query_of(tile), first_key + own_row(h));
+    }
     UNROLL for (int n = 0; n < kBackwardOther / 8; ++n) {
       UNROLL for (int i = 0; i < 4; ++i) {
         const int column = n * 8 + own_column(i);
         const int place = slot * kBackwardOther + column;
-        const bool seen = sees(call.keys, query_of(tile) + column, first_key + own_row(i / 2));
-        score_gradient(scores.block[n].v[i], d_scores.block[n].v[i], seen, scale2,
+        score_gradient(scores.block[n].v[i], d_scores.block[n].v[i], column >= blind[i / 2], scale2,
                        query_lse2[place], query_dot[place]);
       }
     }

@@ -41,17 +41,19 @@ GPU_FUNCTION void softmax_step(WarpSums<kForwardKeys>& scores, RunningSoftmax& s
                                WarpSums<kWidth>& sums, const KeySpan& keys,
                                std::int64_t first_query, std::int64_t first_key, float scale2) {
   UNROLL for (int h = 0; h < 2; ++h) {
-    const std::int64_t query = first_query + own_row(h);
-    float largest = softmax.largest[h];
-    UNROLL for (int n = 0; n < kForwardKeys / 8; ++n) {
-      UNROLL for (int i = 0; i < 2; ++i) {
-        float& score = scores.block[n].v[2 * h + i];
-        const std::int64_t key = first_key + n * 8 + own_column(i);
-        score = sees(keys, query, key) ? score * scale2 : -INFINITY;
-        largest = fmaxf(largest, score);
+    const int seen = keys_seen(keys, first_query + own_row(h), first_key);
+    if (seen < kForwardKeys) {
+      UNROLL for (int n = 0; n < kForwardKeys / 8; ++n) {
+        UNROLL for (int i = 0; i < 2; ++i) {
+          if (n * 8 + own_column(i) >= seen) scores.block[n].v[2 * h + i] = -INFINITY;
+        }
       }
     }
-    largest = row_largest(largest);
+    float score = -INFINITY;
+    UNROLL for (int n = 0; n < kForwardKeys / 8; ++n) {
+      UNROLL for (int i = 0; i < 2; ++i) score = fmaxf(score, scores.block[n].v[2 * h + i]);
+    }
+    const float largest = fmaxf(softmax.largest[h], row_largest(score) * scale2);
     // A row that has seen no key yet has largest = -inf; any finite base gives weights of 0.
     const float base = largest == -INFINITY ? 0.0F : largest;
     const float shrink = gpu::exp2_approx(softmax.largest[h] - base);
@@ -59,7 +61,7 @@ GPU_FUNCTION void softmax_step(WarpSums<kForwardKeys>& scores, RunningSoftmax& s
     UNROLL for (int n = 0; n < kForwardKeys / 8; ++n) {
       UNROLL for (int i = 0; i < 2; ++i) {
         float& weight = scores.block[n].v[2 * h + i];
-        weight = gpu::exp2_approx(weight - base);
+        weight = gpu::exp2_approx(fmaf(weight, scale2, -base));
         sum += weight;
       }
     }

@@ -98,9 +98,19 @@ GPU_FUNCTION void multiply_across_rows(WarpSums<kWidth>& sums, const WarpSums<kO
 GPU_FUNCTION int own_row(int half) { return gpu::warp() * 16 + gpu::lane() / 4 + half * 8; }
 GPU_FUNCTION int own_column(int i) { return gpu::lane() % 4 * 2 + i % 2; }
 
-// Query t sees key s.
-GPU_FUNCTION bool sees(const KeySpan& keys, std::int64_t query, std::int64_t key) {
-  return key < keys.time && key <= query + keys.diagonal;
+// Of the keys from first_key on the query sees the first so many; of the queries from first_query
+// on the first so many do not see the key. Once for a row of a tile, in place of a comparison in 64
+// bits for each element; clipped to what any tile can ask for.
+constexpr std::int64_t kTileMost = 1024;
+GPU_FUNCTION int clip_to_tile(std::int64_t count) {
+  return static_cast<int>(count < 0 ? 0 : count < kTileMost ? count : kTileMost);
+}
+GPU_FUNCTION int keys_seen(const KeySpan& keys, std::int64_t query, std::int64_t first_key) {
+  const std::int64_t end = query + keys.diagonal + 1;
+  return clip_to_tile((end < keys.time ? end : keys.time) - first_key);
+}
+GPU_FUNCTION int queries_blind(const KeySpan& keys, std::int64_t first_query, std::int64_t key) {
+  return clip_to_tile(key < keys.time ? key - keys.diagonal - first_query : kTileMost);
 }
 
 // A row without keys has lse -infinity; any weight then is 0, also that of a score of -infinity.
