@@ -73,7 +73,7 @@ PeerMemory::PeerMemory(Bootstrap& bootstrap, std::size_t size_bytes)
     : rank_(bootstrap.rank()), peers_(static_cast<std::size_t>(bootstrap.world())) {
   Card mine{};
   std::string failure = failure_of([&] {
-    memory_ = device::Memory(size_bytes);
+    memory_ = device::Memory(size_bytes, device::MemoryKind::kShared);
     device::Stream stream;
     stream.fill(memory_.data(), 0, memory_.size_bytes());
     stream.synchronize();

@@ -140,7 +140,7 @@ class ResidentDoor final : public DeviceDoor {
   // Ways do not wait for each other, so each has a stream.
   device::Stream& stream_of(End end, Way way) {
     auto& stream = ways_[{end, way.peer, way.tag}];
-    if (stream == nullptr) stream = std::make_unique<device::Stream>();
+    if (stream == nullptr) stream = std::make_unique<device::Stream>(device::Urgency::kUrgent);
     return *stream;
   }
 
@@ -150,7 +150,7 @@ class ResidentDoor final : public DeviceDoor {
   std::function<bool(const void*)> owns_;
   Resident resident_;
   std::optional<DeviceMessages> messages_;
-  device::Stream collectives_;
+  device::Stream collectives_{device::Urgency::kUrgent};
   std::map<std::tuple<End, int, int>, std::unique_ptr<device::Stream>> ways_;
   device::Event begun_;
   Tickets tickets_;

@@ -119,8 +119,8 @@ std::int64_t Resident::sent_bytes(const sched::Algorithm& row, int root,
   return program.chunks_sent * block_bytes / program.contract.chunks_per_block;
 }
 
-ResidentCall Resident::call_of(const Program& program, Protocol protocol, const ResidentWork& work,
-                               device::Stream& stream) {
+ResidentCall Resident::call_of(const Program& program, Protocol protocol,
+                               const ResidentWork& work) {
   const sched::Contract& contract = program.contract;
   const std::int64_t count = contract.op == sched::Collective::kBarrier ? 0 : work.count;
   const auto element = static_cast<std::int64_t>(size_of(work.dtype));
@@ -158,11 +158,9 @@ ResidentCall Resident::call_of(const Program& program, Protocol protocol, const 
 
   const auto scratch_bytes = static_cast<std::size_t>(program.scratch_slots * call.scratch_stride);
   if (scratch_bytes > scratch_.size_bytes()) {
-    stream.synchronize();  // earlier calls may still use the old one
-    if (recorded_) outgrown_.push_back(std::move(scratch_));
+    outgrown_.push_back(std::move(scratch_));
     scratch_ = device::Memory(scratch_bytes);
   }
-  recorded_ = recorded_ || stream.recording();
   call.scratch = scratch_.as<char>();
   return call;
 }
@@ -175,7 +173,7 @@ void Resident::run(const sched::Algorithm& row, int root, Protocol protocol,
   }
   const Program& prepared = program(row, root, stream);
   note(row, root, work);
-  launch_resident(call_of(prepared, protocol, work, stream), protocol, options_.threads, stream);
+  launch_resident(call_of(prepared, protocol, work), protocol, options_.threads, stream);
   end_average(prepared.contract, work, stream);
 }
 
@@ -183,7 +181,7 @@ void Resident::run(const SmallKernel& kernel, const ResidentWork& work, device::
   const sched::Algorithm& row = sched::find_algorithm(kernel.op, kernel.algorithm);
   const Program& prepared = program(row, 0, stream);
   note(row, 0, work);
-  kernel.launch(call_of(prepared, Protocol::kLowLatency, work, stream), options_.threads, stream);
+  kernel.launch(call_of(prepared, Protocol::kLowLatency, work), options_.threads, stream);
   end_average(prepared.contract, work, stream);
 }
 

@@ -140,7 +140,7 @@ class Resident {
   };
   const Program& program(const sched::Algorithm& row, int root, device::Stream& stream);
   [[nodiscard]] ResidentCall call_of(const Program& program, Protocol protocol,
-                                     const ResidentWork& work, device::Stream& stream);
+                                     const ResidentWork& work);
   void end_average(const sched::Contract& contract, const ResidentWork& work,
                    device::Stream& stream) const;
   void note(const sched::Algorithm& row, int root, const ResidentWork& work);
@@ -156,8 +156,9 @@ class Resident {
   std::uint64_t call_count_ = 0;
   std::uint32_t history_ = 0;  // of the calls' signatures
   device::Memory scratch_;
-  bool recorded_ = false;
-  std::vector<device::Memory> outgrown_;  // that recorded calls use
+  // Queued and recorded calls use them, and freeing them would wait for kernels that wait for
+  // peers.
+  std::vector<device::Memory> outgrown_;
   std::map<std::pair<const sched::Algorithm*, int>, Program> programs_;
   mutable std::map<std::pair<const sched::Algorithm*, int>, bool> takes_;  // asked before
 };

@@ -81,7 +81,6 @@ class GraphRecording final : public Accelerator::Recording {
 std::unique_ptr<Accelerator::Recording> DeviceAccelerator::record(
     const std::function<void()>& queue) {
   stream_.synchronize();
-  recorded_ = true;
   stream_.begin_capture();
   try {
     queue();
@@ -98,8 +97,7 @@ std::unique_ptr<Accelerator::Recording> DeviceAccelerator::record(
 
 void* DeviceAccelerator::grow(device::Memory& memory, std::size_t size_bytes) {
   if (memory.size_bytes() < size_bytes) {
-    stream_.synchronize();  // queued work may still use the old one
-    if (recorded_) outgrown_.push_back(std::move(memory));
+    outgrown_.push_back(std::move(memory));
     memory = device::Memory(size_bytes);
   }
   return memory.data();

@@ -119,8 +119,9 @@ class DeviceAccelerator final : public Accelerator {
   device::Memory indices_;                       // tokens or targets of the call that is queued
   std::map<const char*, device::Memory> owned_;  // by address
   const StepUpdate* update_ = nullptr;
-  bool recorded_ = false;
-  std::vector<device::Memory> outgrown_;  // since the first recording
+  // Queued and recorded work uses them, and freeing them would wait for kernels that wait for
+  // peers.
+  std::vector<device::Memory> outgrown_;
 };
 
 }  // namespace sinew::kernels

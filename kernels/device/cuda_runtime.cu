@@ -4,7 +4,8 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
+#include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -31,8 +32,27 @@ std::string remedy(cudaError_t error) {
     case cudaErrorInvalidResourceHandle:
       return "; processes in containers need a common IPC and PID namespace (--ipc=host "
              "--pid=host)";
-    case cudaErrorCooperativeLaunchTooLarge:
-      return "; the blocks of this kernel must all fit on the device at once";
+    case cudaErrorStubLibrary:
+      return "; the libcuda.so.1 found first is the toolkit's stub: take its folder out of "
+             "LD_LIBRARY_PATH";
+    case cudaErrorCompatNotSupportedOnDevice:
+      return "; the libcuda.so.1 found first is of a compatibility package that does not serve "
+             "this "
+             "GPU: take its folder out of LD_LIBRARY_PATH";
+    case cudaErrorSystemDriverMismatch:
+      return "; libcuda.so.1 and the loaded kernel module are of different drivers: restart the "
+             "machine, or mount the host's libraries into the container";
+    case cudaErrorSystemNotReady:
+      return "; the NVSwitch fabric is not up: start nvidia-fabricmanager";
+    case cudaErrorDevicesUnavailable:
+      return "; another process has the GPU to itself: nvidia-smi -c DEFAULT, or one rank per GPU";
+    case cudaErrorMpsConnectionFailed:
+    case cudaErrorMpsServerNotReady:
+    case cudaErrorMpsRpcFailure:
+      return "; start nvidia-cuda-mps-control -d, or unset CUDA_MPS_PIPE_DIRECTORY";
+    case cudaErrorUnsupportedPtxVersion:
+      return "; update the NVIDIA driver, or build for this GPU's architecture "
+             "(SINEW_CUDA_ARCHITECTURES)";
     default:
       return {};
   }
@@ -43,6 +63,11 @@ void check(cudaError_t error, const char* what) {
   cudaGetLastError();  // an error that does not stick is answered here and must not show up at the
                        // next call
   throw Error(std::string("cuda: ") + what + ": " + cudaGetErrorString(error) + remedy(error));
+}
+
+// 13.0 of 13000.
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
 // In destructors: nothing can be thrown, and the work whose failure this may be has been
@@ -64,7 +89,14 @@ struct Graph::State {
 
 struct Stream::State {
   cudaStream_t stream = nullptr;
-  State() { check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"); }
+  explicit State(Urgency urgency) {
+    int least = 0;
+    int greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities of streams");
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                       urgency == Urgency::kUrgent ? greatest : least),
+          "creating a stream");
+  }
   ~State() {
     ignore(cudaStreamSynchronize(stream));
     ignore(cudaStreamDestroy(stream));
@@ -75,6 +107,9 @@ std::string unavailable() {
   // Before the first call that makes a context: kernels of different streams wait for each other's
   // ranks, so that no two streams may share a queue if that can be helped. Another value stays.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  // Code that is loaded when it is first launched waits for the device, and so for kernels that
+  // wait for what comes behind it.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   // The runtime calls a driver that is not there one that is too old.
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
@@ -85,7 +120,12 @@ std::string unavailable() {
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
   cudaGetLastError();
-  if (error != cudaSuccess) return cudaGetErrorString(error) + remedy(error);
+  if (error != cudaSuccess) {
+    int runtime = 0;
+    check(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
+    return std::string(cudaGetErrorString(error)) + " (the driver is for CUDA " +
+           version_text(driver) + ", this build for " + version_text(runtime) + ")" + remedy(error);
+  }
   if (devices == 0) return "there is no device" + remedy(cudaErrorNoDevice);
   cudaDeviceProp found{};
   check(cudaGetDeviceProperties(&found, 0), "reading the properties of device 0");
@@ -93,6 +133,11 @@ std::string unavailable() {
     return std::string(found.name) + " has compute capability " + std::to_string(found.major) +
            "." + std::to_string(found.minor) +
            "; this build needs 8.0 or newer, or use --device cpu";
+  }
+  if (found.concurrentManagedAccess == 0) {
+    return std::string(found.name) +
+           " lets the host touch no managed memory while a kernel runs, as under WSL and some "
+           "virtual GPUs; use a machine that does, or --device cpu";
   }
   return {};
 }
@@ -177,6 +222,10 @@ LinkKind link_to(const std::string& address) {
   return atomics != 0 ? LinkKind::kNvLink : LinkKind::kPcie;
 }
 
+namespace {
+constexpr std::size_t kBlockBytes = std::size_t{2} << 20;
+}  // namespace
+
 Memory::Memory(std::size_t size_bytes, MemoryKind kind) : size_bytes_(size_bytes), kind_(kind) {
   const std::size_t wanted = size_bytes == 0 ? 1 : size_bytes;
   const std::string what = "allocating " + std::to_string(wanted) + " bytes";
@@ -188,6 +237,9 @@ Memory::Memory(std::size_t size_bytes, MemoryKind kind) : size_bytes_(size_bytes
         return cudaHostAlloc(&data_, wanted, cudaHostAllocPortable);
       case MemoryKind::kManaged:
         return cudaMallocManaged(&data_, wanted);
+      case MemoryKind::kShared:
+        // The driver shares whole blocks of 2 MiB (cudaIpcGetMemHandle): this one is nobody else's.
+        return cudaMalloc(&data_, (wanted + kBlockBytes - 1) / kBlockBytes * kBlockBytes);
     }
     return cudaErrorInvalidValue;
   };
@@ -247,7 +299,7 @@ void Graph::launch(Stream& stream) const {
   check(cudaGraphLaunch(state_->executable, stream.state().stream), "launching a graph");
 }
 
-Stream::Stream() : state_(std::make_unique<State>()) {}
+Stream::Stream(Urgency urgency) : state_(std::make_unique<State>(urgency)) {}
 Stream::~Stream() = default;
 
 void Stream::copy(void* target, const void* source, std::size_t size_bytes) {
@@ -300,13 +352,17 @@ Graph Stream::end_capture() {
   check(cudaStreamEndCapture(state_->stream, &recorded), "ending a capture");
   Graph graph;
   graph.state_ = std::make_unique<Graph::State>();
-  const cudaError_t error = cudaGraphInstantiate(&graph.state_->executable, recorded, 0);
+  // Each kernel with the urgency of the stream it was recorded on.
+  const cudaError_t error = cudaGraphInstantiate(&graph.state_->executable, recorded,
+                                                 cudaGraphInstantiateFlagUseNodePriority);
   ignore(cudaGraphDestroy(recorded));
   check(error, "making a graph");
   return graph;
 }
 
 IpcHandle export_memory(const Memory& memory) {
+  if (memory.kind() != MemoryKind::kShared)
+    throw Error("cuda: only memory of kind kShared is named to other processes");
   cudaIpcMemHandle_t handle;
   check(cudaIpcGetMemHandle(&handle, memory.data()), "naming memory to another process");
   IpcHandle result;
@@ -338,6 +394,25 @@ void Mapping::release() noexcept {
 
 cudaStream_t native_stream(Stream& stream) { return stream.state().stream; }
 
+namespace {
+
+// Blocks that an empty device runs at once.
+std::int64_t blocks_at_once(const void* kernel, int threads, std::size_t shared_bytes) {
+  using Key = std::tuple<int, const void*, int, std::size_t>;
+  thread_local std::map<Key, std::int64_t> known;
+  const auto [found, unknown] =
+      known.try_emplace(Key{selected(), kernel, threads, shared_bytes}, std::int64_t{0});
+  if (unknown) {
+    int blocks = 0;
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes),
+          "asking how many blocks fit");
+    found->second = std::int64_t{blocks} * properties().multiprocessors;
+  }
+  return found->second;
+}
+
+}  // namespace
+
 void launch_untyped(const void* kernel, const LaunchShape& shape, Stream& stream,
                     void** arguments) {
   // What the default of 48 KiB does not cover has to be asked for, per kernel.
@@ -348,13 +423,19 @@ void launch_untyped(const void* kernel, const LaunchShape& shape, Stream& stream
   }
   const dim3 grid(shape.grid.x, shape.grid.y, shape.grid.z);
   const dim3 block(shape.block.x, shape.block.y, shape.block.z);
-  cudaStream_t native = stream.state().stream;
-  // A cooperative launch fails when the blocks do not all fit, instead of hanging.
-  check(
-      shape.residency == Residency::kAllBlocks
-          ? cudaLaunchCooperativeKernel(kernel, grid, block, arguments, shape.shared_bytes, native)
-          : cudaLaunchKernel(kernel, grid, block, arguments, shape.shared_bytes, native),
-      "launching a kernel");
+  // Not a cooperative launch, which begins only when the device has room for all blocks at once,
+  // and need not run beside another: blocks of one grid do not wait for each other, and a peer's
+  // grid may have to run beside this one.
+  if (shape.residency == Residency::kAllBlocks) {
+    const std::int64_t most =
+        blocks_at_once(kernel, static_cast<int>(shape.block.count()), shape.shared_bytes);
+    if (static_cast<std::int64_t>(shape.grid.count()) > most) {
+      throw Error("cuda: launching a kernel: " + std::to_string(shape.grid.count()) +
+                  " blocks must run at once, this device runs " + std::to_string(most));
+    }
+  }
+  check(cudaLaunchKernel(kernel, grid, block, arguments, shape.shared_bytes, stream.state().stream),
+        "launching a kernel");
 }
 
 }  // namespace sinew::device

@@ -14,8 +14,8 @@ struct Extent {
   [[nodiscard]] constexpr std::uint64_t count() const { return std::uint64_t{x} * y * z; }
 };
 
-// kAllBlocks: blocks wait for one another, so all must run at once; a grid that does not fit is
-// refused.
+// kAllBlocks: blocks wait for blocks of a peer's grid, so all must be able to run at once; a grid
+// that does not fit an empty device is refused.
 enum class Residency : std::uint8_t { kAny, kAllBlocks };
 
 struct LaunchShape {

@@ -77,11 +77,13 @@ constexpr std::string_view name_of(LinkKind kind) {
 [[nodiscard]] LinkKind link_to(const std::string& address);
 
 // kManaged: the device computes on it and the host may address it while no queued work uses it;
-// pages lie where they were touched last. Other processes cannot map it.
-enum class MemoryKind : std::uint8_t { kDevice, kPinnedHost, kManaged };
+// pages lie where they were touched last. kShared: kDevice, with nothing else in the driver's block
+// of 2 MiB that another process maps with it; the only kind that export_memory names.
+enum class MemoryKind : std::uint8_t { kDevice, kPinnedHost, kManaged, kShared };
 
 // Owned memory, aligned to 256 bytes, contents undefined (the twin fills it with 0xff, a NaN in
-// every format).
+// every format). Freeing may wait for all work of the device, whatever it waits for in turn: not
+// while a kernel waits for a peer.
 class Memory {
  public:
   Memory() = default;
@@ -91,6 +93,7 @@ class Memory {
   ~Memory() { release(); }
   [[nodiscard]] void* data() const { return data_; }
   [[nodiscard]] std::size_t size_bytes() const { return size_bytes_; }
+  [[nodiscard]] MemoryKind kind() const { return kind_; }
   template <typename T>
   [[nodiscard]] T* as() const {
     return static_cast<T*>(data_);
@@ -142,9 +145,13 @@ class Graph {
   std::unique_ptr<State> state_;
 };
 
+// kUrgent: blocks of its kernels go before those of kOrdinary that wait for a multiprocessor, so
+// that a collective need not wait for the end of a product. The twin knows no difference.
+enum class Urgency : std::uint8_t { kOrdinary, kUrgent };
+
 class Stream {
  public:
-  Stream();
+  explicit Stream(Urgency urgency = Urgency::kOrdinary);
   ~Stream();  // waits for queued work
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -183,7 +190,7 @@ class Stream {
 // of that name. Never on hardware.
 [[nodiscard]] bool is_left_out(const char* name);
 
-// Names one device allocation to another process of this machine; plain bytes, sent by the
+// Names one allocation of kind kShared to another process of this machine; plain bytes, sent by the
 // bootstrap.
 struct IpcHandle {
   std::array<std::byte, 64> bytes{};

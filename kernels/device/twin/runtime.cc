@@ -76,7 +76,11 @@ bool is_left_out(const char* name) {
   return removed != nullptr && std::strcmp(removed, name) == 0;
 }
 
-IpcHandle export_memory(const Memory& memory) { return twin::export_pages(memory.data()); }
+IpcHandle export_memory(const Memory& memory) {
+  if (memory.kind() != MemoryKind::kShared)
+    throw Error("device twin: only memory of kind kShared is named to other processes");
+  return twin::export_pages(memory.data());
+}
 
 Mapping::Mapping(const IpcHandle& handle) {
   data_ = twin::import_pages(handle, size_bytes_);

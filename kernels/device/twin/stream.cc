@@ -317,7 +317,7 @@ void Graph::launch(Stream& stream) const {
   }
 }
 
-Stream::Stream() : state_(std::make_unique<State>()) {
+Stream::Stream(Urgency) : state_(std::make_unique<State>()) {
   state_->gate = current_gate(state_->config);
   if (state_->gate != nullptr) state_->member = state_->gate->join();
   state_->worker = std::thread([state = state_.get()] { state->run_worker(); });
