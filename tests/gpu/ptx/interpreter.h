@@ -35,6 +35,9 @@ class Interpreter : public twin::Interpreter {
   // Over all launches so far.
   [[nodiscard]] std::uint64_t launches() const { return launches_; }
   [[nodiscard]] std::uint64_t instructions() const { return instructions_; }
+  // Stores under weak memory that nothing keeps behind another block's load: none in a right
+  // kernel.
+  [[nodiscard]] std::uint64_t overtaking_stores() const { return history_.overtaking(); }
   [[nodiscard]] int compute_major() const override { return target_ / 10; }
   // Throws Error that names what is not known of the kernel.
   const Function& function(const std::string& entry);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 
 namespace sinew::ptx {
 
@@ -73,6 +74,13 @@ void overlay(const Stores& stores, const char* place, void* value, std::size_t s
   }
 }
 
+// The words of 8 bytes that an access touches, by number.
+std::ranges::iota_view<std::uintptr_t, std::uintptr_t> words_of(const char* place,
+                                                                std::size_t size_bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(place);
+  return {begin / 8, (begin + size_bytes + 7) / 8};
+}
+
 }  // namespace
 
 std::uint64_t History::now() const {
@@ -108,6 +116,28 @@ void History::read(const char* place, void* value, std::size_t size_bytes, std::
   }
 }
 
+void History::note_load(const char* place, std::size_t size_bytes, const void* reader) {
+  const std::lock_guard lock(mutex_);
+  for (const std::uintptr_t each : words_of(place, size_bytes))
+    loaded_[each % kPlaces] = {each, reader, count_};
+}
+
+void History::note_store(const char* place, std::size_t size_bytes, std::uint64_t since,
+                         const void* writer) {
+  const std::lock_guard lock(mutex_);
+  for (const std::uintptr_t each : words_of(place, size_bytes)) {
+    const Loaded& loaded = loaded_[each % kPlaces];
+    if (loaded.place != each || loaded.reader == writer || loaded.moment <= since) continue;
+    ++overtaking_;
+    return;
+  }
+}
+
+std::uint64_t History::overtaking() const {
+  const std::lock_guard lock(mutex_);
+  return overtaking_;
+}
+
 View Memory::view_of(BlockView& block) const {
   return {{}, &block, history_ == nullptr ? 0 : history_->now()};
 }
@@ -120,6 +150,7 @@ void Memory::store(View& view, char* place, const void* value, std::size_t size_
   std::memcpy(store.bytes.data(), value, size_bytes);
   // A place that is not there is found by the store, not later by somebody else.
   *static_cast<const volatile char*>(place);
+  history_->note_store(place, size_bytes, view.learned, view.block);
   view.own.push_back(store);
   if (view.own.size() > kStoresMost || random_.below(8) == 0) commit_some(view);
 }
@@ -132,6 +163,7 @@ void Memory::load(const View& view, const char* place, void* value, std::size_t 
 }
 
 void Memory::load_plain(const View& view, const char* place, void* value, std::size_t size_bytes) {
+  if (history_ != nullptr) history_->note_load(place, size_bytes, view.block);
   if (history_ == nullptr || random_.below(2) == 0) return load(view, place, value, size_bytes);
   history_->read(place, value, size_bytes, view.learned, view.block, random_);
   overlay(view.block->stores, place, value, size_bytes);

@@ -6,7 +6,9 @@
 // the PTX memory model has it (causality order through barriers). Stores to overlapping bytes keep
 // their order. A plain load may give what lay there at any moment since its thread last learned
 // something: at the kernel's beginning, by an acquire, or at a barrier from a thread of its block
-// that had. So a load behind a flag that was read without acquire may be older than the flag.
+// that had. So a load behind a flag that was read without acquire may be older than the flag. And a
+// store behind such a flag may overtake the flag's load, and so the loads of the block that gave
+// it: a store to what another block has loaded since its thread last learned something is counted.
 //
 // Threads: a Memory: the fibers of one launch, which share an OS thread. A History: any.
 #pragma once
@@ -42,6 +44,13 @@ class History {
   // itself wrote.
   void read(const char* place, void* value, std::size_t size_bytes, std::uint64_t since,
             const void* reader, twin::Random& random) const;
+  // A plain load happens now.
+  void note_load(const char* place, std::size_t size_bytes, const void* reader);
+  // A thread that last learned something at `since` stores now.
+  void note_store(const char* place, std::size_t size_bytes, std::uint64_t since,
+                  const void* writer);
+  // Stores to what another block had loaded since then: they may overtake that load.
+  [[nodiscard]] std::uint64_t overtaking() const;
 
  private:
   static constexpr std::size_t kKept = 512;
@@ -49,9 +58,18 @@ class History {
     Store old;
     const void* writer = nullptr;
   };
+  // Of each place of 8 bytes whose latest load is remembered; others at its index displace it.
+  struct Loaded {
+    std::uintptr_t place = 0;
+    const void* reader = nullptr;
+    std::uint64_t moment = 0;
+  };
+  static constexpr std::size_t kPlaces = std::size_t{1} << 14;
   mutable std::mutex mutex_;
+  std::vector<Loaded> loaded_ = std::vector<Loaded>(kPlaces);
   std::deque<Replaced> latest_;
   std::uint64_t count_ = 0;
+  std::uint64_t overtaking_ = 0;
 };
 
 // What the threads of a block have in common.
