@@ -1,15 +1,21 @@
-// Kernels on a GPU: matrix products of every version, attention, and memory-bound kernels beside
-// the device's own copy rate. One JSON line for each; the last of `kRepeats` runs of events.
+// Kernels on a GPU: matrix products of every version in the forms of a training step, attention,
+// memory-bound kernels beside the device's own copy rate, and all-reduce between ranks on the one
+// GPU beside that rate and a launch. One JSON line for each: medians of kRepeats.
 //
 // Never does: run on the host twin, whose times say nothing.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
+#include "comm/bootstrap.h"
+#include "comm/device/choice.h"
 #include "kernels/adamw_gpu.h"
 #include "kernels/attention_gpu.h"
 #include "kernels/device/runtime.h"
@@ -18,6 +24,7 @@
 #include "kernels/gemm_gpu.h"
 #include "kernels/layer_norm_gpu.h"
 #include "sched/base/error.h"
+#include "sched/collective/registry.h"
 
 namespace sinew {
 namespace {
@@ -43,12 +50,36 @@ double seconds_of(device::Stream& stream, const std::function<void()>& call) {
   return times[times.size() / 2];
 }
 
+// Magnitudes from 0.5 to 1 with random signs and mantissas: a multiplier that is fed zeros takes
+// less power, and its clock stays higher than it would in use.
+const std::vector<bf16>& random_values() {
+  static const std::vector<bf16> values = [] {
+    std::vector<bf16> drawn(std::size_t{1} << 20);
+    std::uint32_t state = 1;
+    for (bf16& value : drawn) {
+      state = state * 1664525 + 1013904223;
+      value.bits = static_cast<std::uint16_t>((state >> 16 & 0x807f) | 0x3f00);
+    }
+    return drawn;
+  }();
+  return values;
+}
+
+// Random where T is bf16, else zeros.
 template <typename T>
 class Array {
  public:
   Array(device::Stream& stream, std::int64_t count)
       : memory_(static_cast<std::size_t>(count) * sizeof(T)) {
-    stream.fill(memory_.data(), 0, memory_.size_bytes());
+    if constexpr (std::is_same_v<T, bf16>) {
+      const auto piece = static_cast<std::int64_t>(random_values().size());
+      for (std::int64_t at = 0; at < count; at += piece) {
+        stream.copy(memory_.as<T>() + at, random_values().data(),
+                    static_cast<std::size_t>(std::min(piece, count - at)) * sizeof(T));
+      }
+    } else {
+      stream.fill(memory_.data(), 0, memory_.size_bytes());
+    }
   }
   operator T*() const { return memory_.as<T>(); }  // NOLINT: stands for the pointer in calls
 
@@ -69,31 +100,89 @@ constexpr Product kProducts[] = {
     {"llama up", 4096, 28672, 4096}, {"llama down", 4096, 4096, 14336},
 };
 
+// What a layer of weights [k, n] computes with m rows, and what it adds to.
+enum class Part { kForward, kInputGradient, kWeightGradient };
+constexpr Part kParts[] = {Part::kForward, Part::kInputGradient, Part::kWeightGradient};
+constexpr std::string_view name_of(Part part) {
+  switch (part) {
+    case Part::kForward:
+      return "forward";
+    case Part::kInputGradient:
+      return "input gradient";
+    case Part::kWeightGradient:
+      return "weight gradient";
+  }
+  return "";
+}
+kernels::GemmShape shape_of(const Product& p, Part part) {
+  switch (part) {
+    case Part::kForward:
+      return {.m = p.m, .n = p.n, .k = p.k, .a_stride = p.k, .b_stride = p.n, .c_stride = p.n};
+    case Part::kInputGradient:
+      return {.m = p.m,
+              .n = p.k,
+              .k = p.n,
+              .b_form = kernels::Form::kTransposed,
+              .a_stride = p.n,
+              .b_stride = p.n,
+              .c_stride = p.k};
+    case Part::kWeightGradient:
+      return {.m = p.k,
+              .n = p.n,
+              .k = p.m,
+              .a_form = kernels::Form::kTransposed,
+              .a_stride = p.k,
+              .b_stride = p.n,
+              .c_stride = p.n};
+  }
+  return {};
+}
+
+void product(const Product& p, Part part, device::Stream& stream) {
+  const kernels::GemmShape shape = shape_of(p, part);
+  const Array<bf16> a(stream, shape.m * shape.k), b(stream, shape.k * shape.n);
+  const Array<float> c(stream, shape.m * shape.n);
+  const Array<float> workspace(stream, std::max<std::int64_t>(1, kernels::gemm_workspace(shape)));
+  const bool sums = part == Part::kWeightGradient;  // into f32
+  const kernels::DeviceGemm call = {.shape = shape,
+                                    .a = a,
+                                    .b = b,
+                                    .beta = sums ? 1.0F : 0.0F,
+                                    .c = static_cast<float*>(c),
+                                    .c_dtype = sums ? DType::kF32 : DType::kBf16,
+                                    .workspace = workspace};
+  const std::string of = fmt::format(R"("of": "{} {}", "m": {}, "n": {}, "k": {})", p.of,
+                                     name_of(part), shape.m, shape.n, shape.k);
+  const kernels::GemmVersion& taken = kernels::gemm_version_for(call);
+  double taken_s = 0;
+  double library_s = 0;
+  for (const kernels::GemmVersion& version : kernels::gemm_versions()) {
+    if (!version.supports(call, device::properties())) {
+      fmt::print(R"({{"bench": "gemm", {}, "version": "{}", "skipped": "needs {}"}})"
+                 "\n",
+                 of, version.name, version.needs);
+      continue;
+    }
+    const double s = seconds_of(stream, [&] { version.run(call, stream); });
+    if (&version == &taken) taken_s = s;
+    if (version.name == "cublaslt") library_s = s;
+    const double flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
+                         static_cast<double>(shape.k);
+    fmt::print(R"({{"bench": "gemm", {}, "version": "{}", "us": {:.1f}, "tflops": {:.1f}}})"
+               "\n",
+               of, version.name, s * 1e6, flops / s * 1e-12);
+  }
+  if (library_s == 0) return;
+  fmt::print(R"({{"bench": "gemm_beside_cublaslt", {}, "version": "{}", "of_cublaslt": {:.3f}}})"
+             "\n",
+             of, taken.name, library_s / taken_s);
+}
+
 void products(device::Stream& stream) {
   for (const Product& p : kProducts) {
-    const Array<bf16> a(stream, p.m * p.k), b(stream, p.k * p.n), c(stream, p.m * p.n);
-    kernels::DeviceGemm call = {
-        .shape = {.m = p.m, .n = p.n, .k = p.k, .a_stride = p.k, .b_stride = p.n, .c_stride = p.n},
-        .a = a,
-        .b = b,
-        .c = static_cast<bf16*>(c)};
-    const Array<float> workspace(stream,
-                                 std::max<std::int64_t>(1, kernels::gemm_workspace(call.shape)));
-    call.workspace = workspace;
-    for (const kernels::GemmVersion& version : kernels::gemm_versions()) {
-      if (!version.supports(call, device::properties())) {
-        fmt::print(R"({{"bench": "gemm", "of": "{}", "version": "{}", "skipped": "needs {}"}})"
-                   "\n",
-                   p.of, version.name, version.needs);
-        continue;
-      }
-      const double s = seconds_of(stream, [&] { version.run(call, stream); });
-      const auto flops =
-          2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-      fmt::print(R"({{"bench": "gemm", "of": "{}", "m": {}, "n": {}, "k": {}, "version": "{}", )"
-                 R"("us": {:.1f}, "tflops": {:.1f}}})"
-                 "\n",
-                 p.of, p.m, p.n, p.k, version.name, s * 1e6, flops / s * 1e-12);
+    for (const Part part : kParts) {
+      product(p, part, stream);
+      std::fflush(stdout);
     }
   }
 }
@@ -133,7 +222,8 @@ void attention(device::Stream& stream) {
   }
 }
 
-void memory_bound(device::Stream& stream) {
+// Bytes read and written per second by the device's own copy.
+double memory_bound(device::Stream& stream) {
   constexpr std::int64_t kRows = 16384;
   constexpr std::int64_t kChannels = 4096;
   constexpr std::int64_t kCount = kRows * kChannels;
@@ -166,6 +256,92 @@ void memory_bound(device::Stream& stream) {
   report("sum_of_squares", 4 * kElements, [&] {
     kernels::sum_of_squares<float>(gradient, kCount, sums, static_cast<double*>(sums) + 1, stream);
   });
+  return copy_rate;
+}
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// From the host's call to the host's knowledge of the end: median.
+double latency_of(device::Stream& stream, const std::function<void()>& call) {
+  std::vector<double> times;
+  for (int i = 0; i < 100; ++i) {
+    const Clock::time_point begin = Clock::now();
+    call();
+    stream.synchronize();
+    times.push_back(seconds_since(begin));
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+// What one rank of `world` measured: the median of calls one by one, and of calls in a row.
+struct AllReduceTimes {
+  double latency_s = 0;
+  double each_s = 0;
+};
+AllReduceTimes time_all_reduce(comm::Bootstrap& bootstrap, int channels, std::int64_t bytes) {
+  comm::Resident resident(bootstrap, {.channels = channels, .timeout_s = 10});
+  device::Stream stream(device::Urgency::kUrgent);
+  const std::int64_t count = bytes / static_cast<std::int64_t>(sizeof(float));
+  const Array<float> input(stream, count), output(stream, count);
+  const comm::ResidentChoice choice =
+      comm::choose(resident, {.op = sched::Collective::kAllReduce, .full_bytes = bytes});
+  const comm::ResidentWork work = {static_cast<float*>(input), static_cast<float*>(output), count};
+  const auto call = [&] { comm::run(resident, choice, 0, work, stream); };
+  // Nobody allocates while another's kernel waits.
+  stream.synchronize();
+  static_cast<void>(bootstrap.exchange(bootstrap.rank()));
+  call();
+  resident.check(stream);
+  static_cast<void>(bootstrap.exchange(bootstrap.rank()));
+  const double latency_s = latency_of(stream, call);
+  const double each_s = seconds_of(stream, call);
+  resident.check(stream);
+  resident.close(bootstrap);
+  return {latency_s, each_s};
+}
+
+// Ranks as threads of this process: their kernels run at once, as those of processes that share a
+// GPU do only under NVIDIA's MPS. What every algorithm must do is to read every input and to write
+// every output once.
+void all_reduces(device::Stream& stream, double copy_rate) {
+  constexpr int kWorld = 2;
+  const Array<bf16> word(stream, 8);
+  const double launch_s =
+      latency_of(stream, [&] { kernels::gelu_forward<bf16>(word, word, 8, stream); });
+  fmt::print(R"({{"bench": "launch", "us": {:.2f}}})"
+             "\n",
+             launch_s * 1e6);
+  for (const int channels : {1, 8, 32}) {
+    for (const std::int64_t bytes : {8, 1 << 13, 1 << 17, 1 << 20, 1 << 24, 1 << 28}) {
+      const auto bootstraps = comm::thread_bootstraps(kWorld, 60);
+      std::vector<AllReduceTimes> times(kWorld);
+      std::vector<std::string> trouble(kWorld);
+      std::vector<std::thread> threads;
+      for (std::size_t r = 0; r < kWorld; ++r) {
+        threads.emplace_back([&, r] {
+          try {
+            device::select(0);
+            times[r] = time_all_reduce(*bootstraps[r], channels, bytes);
+          } catch (const sinew::Error& error) {
+            trouble[r] = error.what();
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      if (!trouble[0].empty()) throw Error(trouble[0]);
+      const double bound_s = 2.0 * kWorld * static_cast<double>(bytes) / copy_rate;
+      fmt::print(R"({{"bench": "all_reduce", "ranks": {}, "channels": {}, "bytes": {}, )"
+                 R"("latency_us": {:.2f}, "of_launch": {:.2f}, "us": {:.2f}, "of_copy": {:.3f}}})"
+                 "\n",
+                 kWorld, channels, bytes, times[0].latency_s * 1e6, times[0].latency_s / launch_s,
+                 times[0].each_s * 1e6, bound_s / times[0].each_s);
+      std::fflush(stdout);
+    }
+  }
 }
 
 int run() {
@@ -183,9 +359,10 @@ int run() {
              "\n",
              gpu.name, gpu.major, gpu.minor, gpu.multiprocessors);
   device::Stream stream;
-  memory_bound(stream);
+  const double copy_rate = memory_bound(stream);
   products(stream);
   attention(stream);
+  all_reduces(stream, copy_rate);
   return 0;
 }
 

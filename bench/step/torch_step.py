@@ -81,4 +81,5 @@ def main():
         print(time.process_time() - begin, flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
