@@ -48,11 +48,12 @@ struct Plan {
   int iterations = kBlocks;  // of all blocks together
 };
 
-Plan plan_for(double call_s, const RepeatOptions& options) {
-  Plan plan;
-  call_s = std::max(call_s, 1e-9);
-  plan.batch =
-      static_cast<int>(std::clamp(std::ceil(kBatchTarget_s / call_s), 1.0, double{kBatchMax}));
+int batch_for(double call_s) {
+  return static_cast<int>(std::clamp(std::ceil(kBatchTarget_s / call_s), 1.0, double{kBatchMax}));
+}
+
+Plan plan_for(double call_s, int batch, const RepeatOptions& options) {
+  Plan plan{.batch = batch};
   if (options.calls > 0) {
     while (options.calls % plan.batch != 0) --plan.batch;
     plan.iterations = options.calls / plan.batch;
@@ -82,9 +83,14 @@ void time_block(comm::Communicator& communicator, const std::function<void()>& c
 std::vector<Times> time_candidates(comm::Communicator& communicator,
                                    std::span<const std::function<void()>> candidates,
                                    const RepeatOptions& options) {
+  std::vector<double> calls_s;
+  int batch = 1;
+  for (const auto& candidate : candidates) {
+    calls_s.push_back(std::max(estimate(communicator, candidate, options.warmup), 1e-9));
+    batch = std::max(batch, batch_for(calls_s.back()));
+  }
   std::vector<Plan> plans;
-  for (const auto& candidate : candidates)
-    plans.push_back(plan_for(estimate(communicator, candidate, options.warmup), options));
+  for (const double call_s : calls_s) plans.push_back(plan_for(call_s, batch, options));
   std::vector<std::vector<double>> samples(candidates.size());
   for (int block = 0; block < kBlocks; ++block) {
     for (std::size_t i = 0; i < candidates.size(); ++i) {

@@ -2,10 +2,11 @@
 //
 // One iteration is `batch` calls between two barriers; its time is the maximum over ranks of the
 // time per call. Batches exist because a call of a few hundred nanoseconds is shorter than the skew
-// with which ranks leave a barrier; calls longer than kBatchTarget_s are timed one by one. All
-// candidates of a row are timed in the same run in alternating blocks, so that a slow phase of the
-// machine meets each of them; the first call of a block is not timed, so that none pays for the
-// other's footprint in the cache.
+// with which ranks leave a barrier; where all candidates' calls are longer than kBatchTarget_s they
+// are timed one by one. All candidates of a row have batches of one length, since calls that follow
+// each other cost less than one behind a barrier, and are timed in the same run in alternating
+// blocks, so that a slow phase of the machine meets each of them; the first call of a block is not
+// timed, so that none pays for the other's footprint in the cache.
 //
 // Never does: decide what is compared. Threads: one communicator, one thread.
 #pragma once
@@ -20,7 +21,7 @@ namespace sinew::bench {
 
 struct RepeatOptions {
   double budget_s = 0.1;  // timed work per candidate
-  int iterations_min = 5;
+  int iterations_min = 15;  // of which a block has three
   int iterations_max = 2000;
   int calls = 0;   // timed, exactly so many; 0: as many as the budget pays, within the two above
   int warmup = 1;  // calls of a candidate before it is first timed

@@ -130,6 +130,11 @@ void Engine::check_parts(const Ask& ask) const {
   const std::int64_t whole = sum_before(ask.counts, world_) * size;
   const std::int64_t output_whole =
       exchanges ? sum_before(ask.output_counts, world_) * size : whole;
+  if (exchanges && ask.counts[rank_] != ask.output_counts[rank_]) {
+    throw UsageError(fmt::format(
+        "all_to_all_v: rank {} sends itself {} elements and expects {}; legal are equal counts",
+        rank_, ask.counts[rank_], ask.output_counts[rank_]));
+  }
   const std::int64_t part = ask.counts[rank_] * size;
   const std::int64_t before = sum_before(ask.counts, rank_) * size;
   const bool reads = contract.has_input(rank_, rank_);

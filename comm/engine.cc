@@ -257,7 +257,7 @@ void Engine::run(const Ask& ask, std::string_view algorithm) {
 
 void Engine::run_plain(const CallInfo& call, const Ask& ask) {
   Counter& counter = counters_.collective[static_cast<std::size_t>(ask.op)];
-  if (!is_small(ask, call.algorithm)) {
+  if (!is_small(ask, call.algorithm) && !may_be_parcelled(ask, call.algorithm)) {
     const Timed timed(counter);
     if (may_be_symmetric(ask, call.algorithm)) {
       run_symmetric(call, ask);
@@ -270,10 +270,16 @@ void Engine::run_plain(const CallInfo& call, const Ask& ask) {
     // A clock read costs as much as a quarter of such a call, so only some are timed, each for all
     // since.
     const Timed timed(counter, kTimeOneOf);
-    run_small(call, ask);
+    run_boxed(call, ask);
   } else {
-    run_small(call, ask);
+    run_boxed(call, ask);
   }
+}
+
+void Engine::run_boxed(const CallInfo& call, const Ask& ask) {
+  if (ask.output_counts == nullptr) [[likely]]
+    return run_small(call, ask);
+  run_parcelled(call, ask);
 }
 
 Operation& Engine::start(const Ask& ask, std::string_view algorithm) {
@@ -637,7 +643,7 @@ void Engine::raise_fault() {
   if (fault.kind != Fault::Kind::kForeignMessage) raise_unreadable(fault);
   const bool same = theirs && pending.operation != nullptr && *theirs == pending.call();
   raise_mismatch(pending, fault.peer,
-                 same     ? "the same, but with another count for what the two exchange"
+                 same     ? kOtherCount
                  : theirs ? describe(*theirs)
                           : "something else, now or before");
 }

@@ -167,6 +167,13 @@ class Engine {
     bool opened = false;
     bool agreed = false;  // boxes of this very call have shown that the ranks' calls match
   };
+  // What says which call a message belongs to, and the words behind it.
+  struct Signed {
+    std::uint64_t flag;
+    std::uint64_t packed;
+    std::int64_t count;
+    std::uint32_t signature;
+  };
   // Of the ranks during one staged call.
   struct Meetings {
     CallInfo call;
@@ -221,6 +228,7 @@ class Engine {
   [[nodiscard]] std::uint16_t algorithm_of(const Ask& ask, std::string_view name);
   [[nodiscard]] bool is_small(const Ask& ask, std::uint16_t algorithm) const;
   void run_plain(const CallInfo& call, const Ask& ask);
+  void run_boxed(const CallInfo& call, const Ask& ask);
   // The input times the factor, in the output where that is as long, else in `room`.
   [[nodiscard]] const void* premultiply(const Ask& ask, std::vector<std::byte>& room) const;
   void run_small(const CallInfo& call, const Ask& ask);
@@ -239,18 +247,37 @@ class Engine {
   std::int64_t stage_whole(Meetings& meetings, const Ask& ask, bool streams);
   std::int64_t stage_parts(Meetings& meetings, const Ask& ask);
   std::int64_t stage_from_root(Meetings& meetings, const Ask& ask, bool streams);
+  [[nodiscard]] bool may_be_parcelled(const Ask& ask, std::uint16_t algorithm) const;
+  void run_parcelled(const CallInfo& call, const Ask& ask);
+  [[nodiscard]] std::int64_t pack_parcel(const Ask& ask, std::byte* parcel) const;
+  [[nodiscard]] bool hear_parcels(SmallCall& small);
+  void take_parcels(const SmallCall& small, const Ask& ask);
   void combine_boxes(const Ask& ask);
   void open_box(SmallCall& small, std::uint64_t flag, const void* payload, std::int64_t size);
+  // What opening the box of a call that is not yet on the roster begins and ends with.
+  void await_own_box(const SmallCall& small, const Signed& mine);
+  void tell_opened(SmallCall& small, const Signed& mine);
   void hear_all(SmallCall& small);
+  void hear_root(SmallCall& small, int root);
+  void hear_senders(SmallCall& small);
   [[nodiscard]] int eager_polls(int peer) const;
   void await_box(SmallCall& small, int peer, int polls);
-  // Numbers the call, puts it on the roster and returns the flag of its messages.
-  std::uint64_t announce(const CallInfo& call) {
+  // Numbers the call.
+  Signed sign(const CallInfo& call) {
     const std::uint64_t packed = call.packed();
     const std::uint32_t signature = signature_of(packed, call.count);
     history_ = history_with(history_, signature);
-    block_->roster->begin(++calls_, packed, call.count, signature);
-    return flag_of(calls_, history_);
+    return {flag_of(++calls_, history_), packed, call.count, signature};
+  }
+  // Puts the call signed last on the roster.
+  void show(const Signed& call) {
+    block_->roster->begin(calls_, call.packed, call.count, call.signature);
+  }
+  // Numbers the call, puts it on the roster and returns the flag of its messages.
+  std::uint64_t announce(const CallInfo& call) {
+    const Signed mine = sign(call);
+    show(mine);
+    return mine.flag;
   }
   // flag: of a call that was announced already; 0: it is announced now.
   [[nodiscard]] Operation& begin(const CallInfo& call, const Plan& plan, const Ask& ask,
@@ -276,6 +303,8 @@ class Engine {
   [[noreturn]] void raise_fault();
   [[noreturn]] void raise_unreadable(const Fault& fault);
   [[noreturn]] void raise_mismatch(const Pending& pending, int peer, const std::string& theirs);
+  static constexpr const char* kOtherCount =
+      "the same, but with another count for what the two exchange";
   [[noreturn]] void raise_timeout(const Pending& pending);
   [[nodiscard]] std::string words(const Pending& pending) const;
 

@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "comm/call.h"
 
@@ -30,7 +31,10 @@ namespace sinew::comm {
 
 class SmallBoxes {
  public:
-  static constexpr int kBoxes = 8;
+  // How far a rank that waits for nobody runs ahead before its readers must run. 4 ranks on 2 cores
+  // of an EPYC of the Zen 3 kind, gather, scatter, broadcast, reduce of 8 B: 1.0 to 1.2 us with 8
+  // boxes, 0.5 to 0.6 with 32.
+  static constexpr int kBoxes = 32;
   static constexpr std::int64_t kPayloadBytes = 2048;
 
   [[nodiscard]] static std::size_t size_bytes(int world);
@@ -53,6 +57,16 @@ class SmallBoxes {
     own.flag.store(flag, std::memory_order_release);
   }
 
+  // The same for peers that do not know how long the payload is: sized_payload() tells them.
+  void open_sized(std::uint64_t flag, const std::byte* payload, std::int64_t size) {
+    ++call_;
+    Box& own = box(rank_);
+    flags_[call_ % kBoxes] = flag;
+    std::memcpy(own.line, &size, sizeof size);
+    if (size > 0) std::memcpy(own.sized_payload(size), payload, static_cast<std::size_t>(size));
+    own.flag.store(flag, std::memory_order_release);
+  }
+
   // Of the call begun last:
   [[nodiscard]] bool holds(int peer) const {
     return box(peer).flag.load(std::memory_order_acquire) == flags_[call_ % kBoxes];
@@ -64,11 +78,23 @@ class SmallBoxes {
   [[nodiscard]] const std::byte* payload(int peer, std::int64_t size) const {
     return box(peer).payload(size);
   }
+  [[nodiscard]] std::span<const std::byte> sized_payload(int peer) const {
+    const Box& theirs = box(peer);
+    std::int64_t size = 0;
+    std::memcpy(&size, theirs.line, sizeof size);
+    return {theirs.sized_payload(size), static_cast<std::size_t>(size)};
+  }
   // All peers' boxes were seen to hold this call.
   void all_began() {
     all_began_ = call_;
     // The next box is soon written: its line comes over while the caller computes.
     __builtin_prefetch(&boxes_[static_cast<std::size_t>(rank_) * kBoxes + (call_ + 1) % kBoxes], 1);
+  }
+  // Of a peer that may be calls ahead: its next box comes over while the caller computes.
+  void fetch_next(int peer) const {
+    const Box& next = boxes_[static_cast<std::size_t>(peer) * kBoxes + (call_ + 1) % kBoxes];
+    __builtin_prefetch(&next);
+    __builtin_prefetch(next.more);
   }
   // After free_to_write() was false.
   [[nodiscard]] int waits_for() const { return waits_for_; }
@@ -84,6 +110,14 @@ class SmallBoxes {
     [[nodiscard]] std::byte* payload(std::int64_t size) { return size <= kInLine ? line : more; }
     [[nodiscard]] const std::byte* payload(std::int64_t size) const {
       return size <= kInLine ? line : more;
+    }
+    // Beside the flag comes the size.
+    static constexpr std::int64_t kSizedInLine = kInLine - std::int64_t{sizeof(std::int64_t)};
+    [[nodiscard]] std::byte* sized_payload(std::int64_t size) {
+      return size <= kSizedInLine ? line + sizeof size : more;
+    }
+    [[nodiscard]] const std::byte* sized_payload(std::int64_t size) const {
+      return size <= kSizedInLine ? line + sizeof size : more;
     }
   };
   static_assert(sizeof(Box) == 64 + kPayloadBytes);

@@ -76,28 +76,10 @@ std::int64_t sent_bytes(const Ask& ask, const Share& share, int rank, int world)
   return share.size > 0 ? share.size - part_bytes(ask, rank) : 0;
 }
 
-bool hears_all(const Ask& ask, int rank) {
-  switch (ask.op) {
-    case Collective::kBroadcast:
-    case Collective::kScatter:
-      return false;
-    case Collective::kReduce:
-    case Collective::kGather:
-      return rank == ask.root;
-    case Collective::kAllReduce:
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-    case Collective::kAllToAll:
-    case Collective::kBarrier:
-      break;
-  }
-  return true;
-}
-
 }  // namespace
 
 bool Engine::is_small(const Ask& ask, std::uint16_t algorithm) const {
-  // Of all_to_all_v each rank knows its own sums alone: ranks would not agree on what is small.
+  // Of all_to_all_v each rank knows its own sums alone (parcelled_call.cc).
   if (algorithm != direct_[static_cast<std::size_t>(ask.op)] || !options_.small_calls ||
       ask.output_counts != nullptr)
     return false;
@@ -108,15 +90,28 @@ bool Engine::is_small(const Ask& ask, std::uint16_t algorithm) const {
 }
 
 void Engine::run_small(const CallInfo& call, const Ask& ask) {
-  const std::uint64_t flag = announce(call);
+  const Signed mine = sign(call);
   SmallCall small{.call = call, .number = calls_, .boxes = boxes_.get()};
   const Share share = share_of(ask, rank_, world_);
-  open_box(small, flag, share.data, share.size);
-  if (hears_all(ask, rank_)) {
-    hear_all(small);
-  } else if (rank_ != ask.root &&
-             (ask.op == Collective::kBroadcast || ask.op == Collective::kScatter)) {
-    await_box(small, ask.root, kEagerPolls);
+  await_own_box(small, mine);
+  boxes_->open(mine.flag, share.data, share.size);
+  tell_opened(small, mine);
+  switch (ask.op) {
+    case Collective::kBroadcast:
+    case Collective::kScatter:
+      if (rank_ != ask.root) hear_root(small, ask.root);
+      break;
+    case Collective::kReduce:
+    case Collective::kGather:
+      if (rank_ == ask.root) hear_senders(small);
+      break;
+    case Collective::kAllReduce:
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll:
+    case Collective::kBarrier:
+      hear_all(small);
+      break;
   }
   if (ask.count > 0) combine_boxes(ask);
   block_->roster->end(small.number);
@@ -136,9 +131,47 @@ void Engine::open_box(SmallCall& small, std::uint64_t flag, const void* payload,
   }
 }
 
+// A rank that waits here may wait long, and must be seen to be in this call.
+void Engine::await_own_box(const SmallCall& small, const Signed& mine) {
+  if (boxes_->free_to_write()) [[likely]]
+    return;
+  show(mine);
+  wait(Pending{.small = &small});
+}
+
+// The roster comes behind the box, for which the peers wait: their answer takes longer.
+void Engine::tell_opened(SmallCall& small, const Signed& mine) {
+  show(mine);
+  small.opened = true;
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer != rank_) block_->roster->doorbell(peer).ring();
+  }
+}
+
 void Engine::hear_all(SmallCall& small) {
   for (int peer = 0; peer < world_; ++peer) {
     if (peer != rank_ && !boxes_->holds(peer)) await_box(small, peer, eager_polls(peer));
+  }
+  boxes_->all_began();
+}
+
+// The senders of such a call wait for nobody: one that was here first may be calls ahead.
+void Engine::hear_root(SmallCall& small, int root) {
+  if (boxes_->holds(root)) {
+    boxes_->fetch_next(root);
+  } else {
+    await_box(small, root, kEagerPolls);
+  }
+}
+
+void Engine::hear_senders(SmallCall& small) {
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer == rank_) continue;
+    if (boxes_->holds(peer)) {
+      boxes_->fetch_next(peer);
+    } else {
+      await_box(small, peer, eager_polls(peer));
+    }
   }
   boxes_->all_began();
 }

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -116,6 +118,24 @@ TEST(Repeat, QuantilesAreSamples) {
   EXPECT_EQ(times.p99_s, 99);
   std::vector<double> one = {4.0};
   EXPECT_EQ(summarize(one, 1).p99_s, 4.0);
+}
+
+// A call behind a barrier and a call that follows its like are different things to measure.
+TEST(Repeat, AllCandidatesHaveBatchesOfOneLength) {
+  comm::Communicator::run_threads(1, {}, [](comm::Communicator& communicator) {
+    const std::function<void()> short_call = [] {};
+    const std::function<void()> long_call = [] {
+      const auto begin = std::chrono::steady_clock::now();
+      while (std::chrono::steady_clock::now() - begin < std::chrono::microseconds(20)) {
+      }
+    };
+    for (const auto& candidates : {std::vector{short_call, long_call}, {long_call, short_call}}) {
+      const std::vector<Times> times =
+          time_candidates(communicator, candidates, {.budget_s = 1e-6, .iterations_min = 1});
+      EXPECT_GT(times[0].batch, 1);
+      EXPECT_EQ(times[0].batch, times[1].batch);
+    }
+  });
 }
 
 TEST(LinkModel, UniformLinksGiveTheClosedFormsThreeTerms) {

@@ -25,6 +25,7 @@
 
 #include "comm/communicator.h"
 #include "comm/error.h"
+#include "sched/base/error.h"
 #include "tests/comm/support/collective_case.h"
 #include "tests/comm/support/failures.h"
 #include "tests/comm/support/faulty.h"
@@ -158,17 +159,39 @@ TEST(Failure, PartsThatDisagreeAreFound) {
            failures, Cause::kMismatch)) {
     EXPECT_NE(text.find("all_gather_v/direct of 5000 u8 in parts"), std::string::npos) << text;
   }
-  for (const std::string& text : errors_of(
-           2, {.timeout_s = 30},
-           [&](Communicator& c) {
-             // Rank 0 expects 3000 bytes of rank 1, which sends 2000.
-             const std::vector<std::int64_t>& expects = c.rank() == 0 ? left : right;
-             const std::vector<std::int64_t> from{expects[0], c.rank() == 0 ? 3000 : expects[1]};
-             c.all_to_all_v(buffer(0), expects, buffer(1), from, DType::kU8);
-           },
-           failures, Cause::kMismatch)) {
-    EXPECT_NE(text.find("all_to_all_v"), std::string::npos) << text;
+  // By lanes, in boxes, and where one rank has little and the other much.
+  struct Sizes {
+    std::int64_t to_peer;
+    std::int64_t from_peer;
+    std::int64_t expected;  // of what rank 1 sends
+  };
+  for (const Sizes sizes : {Sizes{3000, 2000, 3000}, {3, 2, 3}, {0, 1, 0}, {4000, 2, 3}}) {
+    for (const std::string& text : errors_of(
+             2, {.timeout_s = 30},
+             [&](Communicator& c) {
+               const std::vector<std::int64_t> sent =
+                   c.rank() == 0 ? std::vector<std::int64_t>{1, sizes.to_peer}
+                                 : std::vector<std::int64_t>{sizes.from_peer, 1};
+               const std::vector<std::int64_t> got =
+                   c.rank() == 0 ? std::vector<std::int64_t>{1, sizes.expected}
+                                 : std::vector<std::int64_t>{sizes.to_peer, 1};
+               c.all_to_all_v(buffer(0), sent, buffer(1), got, DType::kU8);
+               // The rank whose own sizes agree learns of it in what comes next.
+               c.barrier();
+             },
+             failures, Cause::kMismatch)) {
+      EXPECT_NE(text.find("all_to_all_v"), std::string::npos) << text;
+      EXPECT_NE(text.find("another count"), std::string::npos) << text;
+    }
   }
+}
+
+TEST(Failure, APartForOneselfOfTwoSizesIsRefused) {
+  Communicator::run_threads(1, {}, [](Communicator& c) {
+    const std::vector<std::int64_t> sent{2};
+    const std::vector<std::int64_t> got{3};
+    EXPECT_THROW(c.all_to_all_v(buffer(0), sent, buffer(1), got, DType::kU8), UsageError);
+  });
 }
 
 TEST(Failure, MismatchedMessagesAreNamedOnBothRanks) {
