@@ -16,6 +16,10 @@ namespace {
 // From a message within one cache line to one beyond the caches of a core.
 constexpr std::array<std::int64_t, 6> kMessageBytes = {8,         1 << 10, 16 << 10,
                                                        128 << 10, 1 << 20, 4 << 20};
+// What the ranks of one all-gather may receive together, and hold: in a second or so even where
+// they share a core, which is all messages up to 11 ranks.
+constexpr std::int64_t kGatheredBytesMax = std::int64_t{512} << 20;
+constexpr std::size_t kMessagesMin = 2;  // a latency and a slope
 // Of the reads out of shared memory: what caches hold.
 constexpr std::array<std::int64_t, 3> kSharedBytes = {16 << 10, 64 << 10, 256 << 10};
 constexpr std::int64_t kReducedBytes = 64 << 10;
@@ -106,15 +110,24 @@ double LinkModel::message_s(double bytes) const {
          (bytes - left.bytes) * (right.seconds - left.seconds) / (right.bytes - left.bytes);
 }
 
+std::span<const std::int64_t> message_sizes(int world) {
+  std::size_t count = kMessagesMin;
+  while (count < kMessageBytes.size() &&
+         kMessageBytes[count] * world * (world - 1) <= kGatheredBytesMax)
+    ++count;
+  return std::span(kMessageBytes).first(count);
+}
+
 LinkModel measure_links(comm::Communicator& communicator, DType dtype, ReduceOp op) {
   LinkModel model;
   const int world = communicator.world();
   if (world == 1) return model;
-  const std::int64_t largest = kMessageBytes.back();
+  const std::span<const std::int64_t> sizes = message_sizes(world);
+  const std::int64_t largest = sizes.back();
   std::vector<std::byte> source(static_cast<std::size_t>(largest), std::byte{1});
   std::vector<std::byte> target(static_cast<std::size_t>(largest * world), std::byte{2});
   std::vector<std::function<void()>> work;
-  for (const std::int64_t bytes : kMessageBytes) {
+  for (const std::int64_t bytes : sizes) {
     work.emplace_back([&, bytes] {
       communicator.all_gather(source.data(), target.data(), bytes, DType::kU8,
                               {.algorithm = "ring"});
@@ -125,7 +138,7 @@ LinkModel measure_links(comm::Communicator& communicator, DType dtype, ReduceOp 
   model.least = {.alpha_s = std::numeric_limits<double>::infinity(),
                  .beta_s_per_byte = std::numeric_limits<double>::infinity()};
   for (std::size_t i = 0; i < times.size(); ++i) {
-    const auto bytes = static_cast<double>(kMessageBytes[i]);
+    const auto bytes = static_cast<double>(sizes[i]);
     slowest_s = std::max(slowest_s, times[i].median_s / (world - 1));
     model.messages.push_back({bytes, slowest_s});
     const double least_s = times[i].min_s / (world - 1);

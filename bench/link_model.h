@@ -11,6 +11,8 @@
 // Never does: know algorithms. Threads: one communicator, one thread.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -44,6 +46,10 @@ struct LinkModel {
   [[nodiscard]] double alpha_s() const { return message_s(0); }
   [[nodiscard]] double message_s(double bytes) const;
 };
+
+// The sizes of messages that are timed between so many ranks, rising: fewer of many ranks, whose
+// all-gathers of large ones would take minutes and more memory than there is.
+[[nodiscard]] std::span<const std::int64_t> message_sizes(int world);
 
 // Collective. A world of one has links that cost nothing.
 [[nodiscard]] LinkModel measure_links(comm::Communicator& communicator, DType dtype, ReduceOp op);

@@ -17,6 +17,10 @@ constexpr double kBatchTarget_s = 10e-6;
 constexpr int kBatchMax = 64;
 constexpr int kBlocks = 5;
 constexpr int kEstimateCalls = 3;
+// On a machine that is busy with other work a call may take a thousand times its estimate. What has
+// taken so many times its budget is cut short; ranks agree on that once in so many iterations.
+constexpr double kOverrun = 4;
+constexpr int kLookEvery = 16;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -65,17 +69,39 @@ Plan plan_for(double call_s, int batch, const RepeatOptions& options) {
   return plan;
 }
 
+// What was timed of one candidate.
+struct Timed {
+  std::vector<double> samples_s;
+  double spent_s = 0;  // this rank's, with all that is not timed
+};
+
+// Collective: whether the budget is far exceeded and enough is known. Never where calls are
+// counted.
+bool is_late(comm::Communicator& communicator, double spent_s, std::size_t samples,
+             const RepeatOptions& options) {
+  if (options.calls > 0 || samples < static_cast<std::size_t>(options.iterations_min)) return false;
+  max_over_ranks(communicator, {&spent_s, 1});
+  return spent_s > kOverrun * options.budget_s;
+}
+
 void time_block(comm::Communicator& communicator, const std::function<void()>& candidate,
-                const Plan& plan, int block, std::vector<double>& samples_s) {
+                const Plan& plan, int block, const RepeatOptions& options, Timed& timed) {
   const std::int64_t iterations = partition(plan.iterations, kBlocks, block).count;
   if (iterations == 0) return;
+  if (is_late(communicator, timed.spent_s, timed.samples_s.size(), options)) return;
+  const auto block_begin = Clock::now();
   candidate();
   for (std::int64_t i = 0; i < iterations; ++i) {
+    if (i % kLookEvery == kLookEvery - 1 &&
+        is_late(communicator, timed.spent_s + seconds_since(block_begin), timed.samples_s.size(),
+                options))
+      break;
     communicator.barrier();
     const auto begin = Clock::now();
     for (int call = 0; call < plan.batch; ++call) candidate();
-    samples_s.push_back(seconds_since(begin) / plan.batch);
+    timed.samples_s.push_back(seconds_since(begin) / plan.batch);
   }
+  timed.spent_s += seconds_since(block_begin);
 }
 
 }  // namespace
@@ -91,16 +117,16 @@ std::vector<Times> time_candidates(comm::Communicator& communicator,
   }
   std::vector<Plan> plans;
   for (const double call_s : calls_s) plans.push_back(plan_for(call_s, batch, options));
-  std::vector<std::vector<double>> samples(candidates.size());
+  std::vector<Timed> timed(candidates.size());
   for (int block = 0; block < kBlocks; ++block) {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
-      time_block(communicator, candidates[i], plans[i], block, samples[i]);
+      time_block(communicator, candidates[i], plans[i], block, options, timed[i]);
     }
   }
   std::vector<Times> times;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    max_over_ranks(communicator, samples[i]);
-    times.push_back(summarize(samples[i], plans[i].batch));
+    max_over_ranks(communicator, timed[i].samples_s);
+    times.push_back(summarize(timed[i].samples_s, plans[i].batch));
   }
   return times;
 }

@@ -20,7 +20,7 @@
 namespace sinew::bench {
 
 struct RepeatOptions {
-  double budget_s = 0.1;  // timed work per candidate
+  double budget_s = 0.1;    // timed work per candidate; on a busy machine up to four times that
   int iterations_min = 15;  // of which a block has three
   int iterations_max = 2000;
   int calls = 0;   // timed, exactly so many; 0: as many as the budget pays, within the two above

@@ -2,6 +2,7 @@
 // listens at a path, the others connect, and every exchange passes through rank 0.
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -89,6 +90,7 @@ class SocketBootstrap final : public Bootstrap {
     const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (listener < 0 ||
         ::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        ::chmod(address.sun_path, S_IRUSR | S_IWUSR) != 0 ||  // whatever the umask allows
         ::listen(listener, world_) != 0) {
       fail(std::string("rank 0 cannot listen at '") + address.sun_path +
            "': " + std::strerror(errno));
@@ -165,7 +167,12 @@ std::unique_ptr<Bootstrap> launched_bootstrap(double timeout_s) {
   const char* rank = std::getenv("SINEW_RANK");
   const char* world = std::getenv("SINEW_WORLD");
   const char* meet = std::getenv("SINEW_MEET");
-  if (rank != nullptr && world != nullptr && meet != nullptr) {
+  if (rank != nullptr && world != nullptr) {
+    if (meet == nullptr) {
+      throw UsageError(
+          "SINEW_RANK and SINEW_WORLD are set and SINEW_MEET is not: legal are all three, as "
+          "tools/launch.sh sets them, or none");
+    }
     static int meetings = 0;  // all ranks of a run make the same ones, one after the other
     const std::int64_t ranks = parse_int(world, "SINEW_WORLD");
     const std::int64_t own = parse_int(rank, "SINEW_RANK");

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <vector>
 
+#include "kernels/element.h"
 #include "model/agree.h"
 #include "model/checkpoint_parts.h"
 #include "model/safetensors.h"
@@ -48,6 +50,28 @@ void read_weights(File& file, Stage<T>& stage) {
                           [&](std::int64_t flat, std::int64_t logical, std::int64_t count) {
                             read_elements(tensor, logical, count,
                                           target + (flat - held.flat_begin));
+                          });
+    }
+  }
+}
+
+// The first step would find them, too, and could not say which file they came from.
+template <typename T>
+void require_finite(const std::string& path, Stage<T>& stage) {
+  for (const Parameter& p : stage.parameters()) {
+    for (const Piece& held : stage.units().held()) {
+      const T* values = stage.weights() + held.weight_begin;
+      for_each_run_within(p, held.flat_begin, held.flat_begin + held.count,
+                          [&](std::int64_t flat, std::int64_t logical, std::int64_t count) {
+                            for (std::int64_t i = 0; i < count; ++i) {
+                              const auto value = static_cast<double>(
+                                  kernels::widen(values[flat - held.flat_begin + i]));
+                              if (std::isfinite(value)) continue;
+                              throw UsageError(fmt::format(
+                                  "'{}': element {} of tensor '{}' is {} in {}; legal are finite "
+                                  "weights",
+                                  path, logical + i, p.name, value, name_of(dtype_of_v<T>)));
+                            }
                           });
     }
   }
@@ -145,6 +169,7 @@ template <typename T>
 void load_weights(const std::string& path, const Config& config, Stage<T>& stage) {
   WeightsFile file = open_weights(path, config);
   read_weights(file, stage);
+  require_finite(path, stage);
 }
 
 template <typename T>
@@ -152,6 +177,7 @@ void load_weights(const std::string& path, const Config& config, Stage<T>& stage
                   Optimizer<T>& optimizer) {
   WeightsFile file = open_weights(path, config);
   read_weights(file, stage);
+  require_finite(path, stage);
   read_masters(file, stage, optimizer);
 }
 

@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -63,6 +64,8 @@ enum class CheckpointUse : std::uint8_t { kResume, kWeights };
 // when `latest` is damaged.
 [[nodiscard]] CheckpointPaths find_checkpoint(const std::string& directory,
                                               CheckpointUse use = CheckpointUse::kResume);
+// Of the checkpoints in `directory`; none where there is none.
+[[nodiscard]] std::optional<std::int64_t> highest_step(const std::string& directory);
 // Refuses, as parse_state, also a text that is not the one written, or of another folder's step.
 [[nodiscard]] TrainingState read_state(const CheckpointPaths& paths);
 // Both at once.
@@ -93,7 +96,7 @@ void check_weights(const SafetensorsFile& file, const CheckpointPaths& paths,
 
 // This rank's slices of every parameter from what weights_file.h reads; f32, f64, bf16 and f16 are
 // converted. Not collective. Throws UsageError naming the missing tensor, the shape found and
-// needed, or a tensor that the model does not have.
+// needed, a tensor that the model does not have, or an element that is not finite in T.
 template <typename T>
 void load_weights(const std::string& path, const Config& config, Stage<T>& stage);
 // And the masters of bf16 weights.

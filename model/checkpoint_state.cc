@@ -51,17 +51,6 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-// The highest step in the directory, for one whose `latest` was not copied along.
-std::optional<std::int64_t> highest_step(const std::string& directory) {
-  std::optional<std::int64_t> highest;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    const auto step = step_of(entry.path().filename().string());
-    if (step && (!highest || *step > *highest)) highest = step;
-  }
-  return highest;
-}
-
 std::string damaged(const std::string& where, const std::string& what) {
   return fmt::format("checkpoint file '{}' is damaged: {}", where, what);
 }
@@ -202,6 +191,16 @@ void remove_older(const std::string& directory, std::int64_t newest, std::int64_
     if (error)
       throw Error(fmt::format("checkpoint '{}' cannot be removed: {}", path, error.message()));
   }
+}
+
+std::optional<std::int64_t> highest_step(const std::string& directory) {
+  std::optional<std::int64_t> highest;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const auto step = step_of(entry.path().filename().string());
+    if (step && (!highest || *step > *highest)) highest = step;
+  }
+  return highest;
 }
 
 CheckpointPaths find_checkpoint(const std::string& directory, CheckpointUse use) {

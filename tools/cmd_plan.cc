@@ -18,6 +18,7 @@
 #include "tools/json_lines.h"
 #include "tools/table.h"
 #include "tools/train_memory.h"
+#include "tools/train_options.h"
 
 namespace sinew::tools {
 namespace {
@@ -207,23 +208,8 @@ Run declare_plan(Args& args) {
   args.option("--model", t.model, model_help());
   args.option("--ranks", o->ranks, "how many", {.min = 1, .max = 4096});
   args.option("--batch", t.batch, "sequences of the whole step", {.min = 1, .max = 65536});
-  args.option("--seq", t.seq, "tokens of a sequence; 0: the model's longest", {.min = 0});
-  args.option("--dtype", t.dtype, "f32, f64, or bf16 with f32 masters and gradients");
-  args.option("--rounding", t.rounding, "of bf16 weights: nearest, or stochastic without masters");
-  args.option("--gradients", t.gradients, "kept and summed in: auto, or bf16, with --dtype bf16");
-  args.option("--recompute", t.recompute,
-              "none, selective or full; or one for each layer, joined by commas");
-  args.option("--order", t.order, "axes from the closest ranks to the farthest");
-  args.option("--cp-mode", t.cp_mode,
-              "positions of a context rank: zigzag, contiguous, striped, ulysses");
-  args.flag("--sequence-parallel", t.sequence_parallel,
-            "tensor ranks share the rows of norms and dropout");
+  bind_shape_options(args, t);
   args.option("--zero-max", o->zero_max, "highest ZeRO stage to consider", {.min = 0, .max = 3});
-  args.option("--shard", t.shard,
-              "data ranks that share what ZeRO cuts, in each of several groups; 0: all",
-              {.min = 0});
-  args.choice("--reshard-after", t.reshard_after, {"forward", "backward"},
-              "under ZeRO 3: when layers' gathered weights are freed");
   args.option("--cp-max", o->cp_max, "most context-parallel ranks to consider",
               {.min = 1, .max = 4096});
   args.option("--gflops", o->gflops, "of one rank alone", {.min = 1e-3, .max = 1e9});

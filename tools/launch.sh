@@ -8,7 +8,8 @@ if [[ "${1:-}" != -n || ! "${2:-}" =~ ^[1-9][0-9]*$ || $# -lt 3 ]]; then
 fi
 world=$2
 shift 2
-meet=$(mktemp -d "${TMPDIR:-/tmp}/sinew-meet-XXXXXX")
+meet=$(mktemp -d "${TMPDIR:-/tmp}/sinew-meet-XXXXXX" 2>/dev/null) && chmod 700 "$meet" ||
+  { echo "launch.sh: ranks cannot meet in '${TMPDIR:-/tmp}': TMPDIR names a folder that you may write" >&2; exit 2; }
 ranks=()
 end() {
   for rank in "${ranks[@]}"; do kill "$rank" 2>/dev/null; done

@@ -1,5 +1,8 @@
 #include "tools/launcher.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -16,17 +19,30 @@ constexpr double kPatience_s = 3.0;  // a launcher on a loaded machine takes ove
 constexpr double kTurn_s = 0.25;
 constexpr double kPatienceMax_s = 6.0;
 
+bool names_a_folder(const char* variable) {
+  const char* folder = std::getenv(variable);
+  return folder != nullptr && access(folder, F_OK) == 0;
+}
+
+bool pmi_is_open() {
+  const char* descriptor = std::getenv("PMI_FD");
+  return std::getenv("PMI_PORT") != nullptr ||
+         (descriptor != nullptr && fcntl(std::atoi(descriptor), F_GETFD) >= 0);
+}
+
 struct Names {
   const char* rank;
   const char* world;
   const char* local;
+  bool (*lives)();  // whether what the launcher keeps for its ranks is there
 };
 
 // tools/launch.sh, Open MPI, then MPICH and others that speak PMI.
 constexpr Names kLaunchers[] = {
-    {"SINEW_RANK", "SINEW_WORLD", "SINEW_WORLD"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}};
+    {"SINEW_RANK", "SINEW_WORLD", "SINEW_WORLD", [] { return names_a_folder("SINEW_MEET"); }},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+     [] { return names_a_folder("PMIX_SERVER_TMPDIR"); }},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", pmi_is_open}};
 
 // Returns when mpirun ends this process or the time has passed, whichever is first.
 void wait_for_the_end(double seconds) {
@@ -48,8 +64,9 @@ Launcher launcher_of_environment() {
     const char* world = std::getenv(names.world);
     if (rank == nullptr || world == nullptr) continue;
     const char* local = std::getenv(names.local);
-    return {true, std::atoi(rank), std::atoi(world), std::atoi(local != nullptr ? local : world),
-            &names == kLaunchers};
+    // Variables outlive a launcher, in a shell that it started for instance: no other rank speaks.
+    return {true, names.lives() ? std::atoi(rank) : 0, std::atoi(world),
+            std::atoi(local != nullptr ? local : world), &names == kLaunchers};
   }
   return {};
 }

@@ -9,7 +9,7 @@ namespace sinew::tools {
 
 struct Launcher {
   bool present = false;  // started by mpirun, mpiexec or srun
-  int rank = 0;
+  int rank = 0;          // 0 too where the launcher has ended and left its variables
   int world = 1;
   int local = 1;         // ranks on this machine
   bool sockets = false;  // by tools/launch.sh: there is no MPI

@@ -8,33 +8,64 @@ set -uo pipefail
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_orte_execute_quiet=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+# The first word that is a program's path, else one that is found along PATH.
+program=
+for word in "$@"; do
+  found=$(type -P -- "$word") || continue
+  program=$found
+  [[ $word != */* ]] || break
+done
+# Of a program that is not there a quiet mpirun says nothing, and its exit code looks like that of a signal.
+if [[ -z $program && ! "${1:-}" =~ ^(-h|-V|--help|--version)$ ]]; then
+  echo "mpirun.sh: no word of '$*' is a program that can be run: give mpirun.sh -n P PROGRAM ..." >&2
+  exit 2
+fi
 if [[ -z "${MPIRUN:-}" ]]; then
   MPIRUN=mpirun
-  for word in "$@"; do
-    [[ -f $word && -x $word ]] || continue
-    grep -q 'libmpich\.so' "$word" && MPIRUN=$(command -v mpirun.mpich || echo mpirun)
-    break
-  done
+  grep -q 'libmpich\.so' "${program:-/dev/null}" && MPIRUN=$(command -v mpirun.mpich || echo mpirun)
 fi
 # In a session of its own the launcher gets each signal once, from here. A terminal sends Ctrl-C to a whole group of
 # processes, and Open MPI takes a second one to mean that it shall leave its ranks and files where they are. When this
-# script is killed the launcher is told.
+# script is killed the launcher is told. Ctrl-\ asks it to end, too; one that has not ended after two seconds is killed
+# by the next signal.
 launcher=
 told=
-tell() {
-  [[ -z $told ]] || return
-  told=$((128 + $(kill -l "$1")))
-  [[ -z $launcher ]] || kill -s "$1" "$launcher" 2>/dev/null
+tell() {  # tell SIGNAL THAT_THE_LAUNCHER_GETS
+  local sent=$2
+  if [[ -n $told ]]; then
+    ((SECONDS - told_s >= 2)) || return
+    sent=KILL
+  fi
+  : "${told:=$((128 + $(kill -l "$1")))}" "${told_s:=$SECONDS}"
+  [[ -z $launcher ]] || kill -s "$sent" "$launcher" 2>/dev/null
 }
-for signal in INT TERM HUP; do trap "tell $signal" $signal; done
-setpriv --pdeathsig TERM setsid "$MPIRUN" "$@" <&0 &
-launcher=$!
-wait "$launcher"
-status=$?
-while kill -0 "$launcher" 2>/dev/null; do  # a signal ended the wait, not the launcher
-  wait "$launcher"
+for signal in INT TERM HUP; do trap "tell $signal $signal" $signal; done
+trap 'tell QUIT TERM' QUIT
+# What the ranks print passes through here. Open MPI would tell at length that nobody reads it any more, or not at all
+# that the disk is full.
+trap 'tell PIPE TERM' PIPE
+trap 'echo "mpirun.sh: standard output cannot be written" >&2; tell USR1 TERM; told=1' USR1
+pass_on() {
+  trap '' INT TERM HUP QUIT  # until the launcher has ended
+  cat 2>/dev/null && exit
+  if (($? == 128 + $(kill -l PIPE))); then kill -s PIPE $$; else kill -s USR1 $$; fi
+  cat > /dev/null
+}
+ended() {  # ended PROCESS: leaves its exit code in status
+  wait "$1"
   status=$?
-done
+  while kill -0 "$1" 2>/dev/null; do  # a signal ended the wait, not the process
+    wait "$1"
+    status=$?
+  done
+}
+exec {output}> >(pass_on)
+reader=$!
+setpriv --pdeathsig TERM setsid "$MPIRUN" "$@" <&0 >&"$output" {output}>&- &
+launcher=$!
+exec {output}>&-
+ended "$reader"
+ended "$launcher"
 if ((status > 128)) && [[ -z $told ]]; then
   echo "mpirun.sh: a rank was ended by signal $((status - 128)), $(kill -l $((status - 128)))" >&2
 fi

@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
+#include "model/checkpoint.h"
 #include "sched/base/error.h"
 
 namespace sinew::tools {
@@ -26,7 +28,19 @@ bool goes_on(const std::string& resume, const std::string& path) {
   std::error_code ignored;
   const fs::path here = fs::weakly_canonical(path, ignored);
   const fs::path from = fs::weakly_canonical(resume, ignored);
-  return from == here || from.parent_path() == here;
+  if (from == here) return true;
+  if (from.parent_path() != here) return false;
+  // One that was named, of several: what comes after it would look as if it were this run's.
+  const std::int64_t step =
+      model::open_checkpoint(resume, model::CheckpointUse::kResume).state.step;
+  const std::optional<std::int64_t> last = model::highest_step(path);
+  if (last > step) {
+    throw UsageError(
+        fmt::format("--out '{}' holds checkpoints up to step {} and --resume is of step {}: those "
+                    "between would be of another run; name another folder, or remove them",
+                    path, *last, step));
+  }
+  return true;
 }
 
 }  // namespace

@@ -12,8 +12,9 @@ class RunFolder {
  public:
   // Makes the folder where it is missing and holds its lock until destruction or the end of the
   // process, however it ends. An empty path holds nothing. Throws UsageError when the folder cannot
-  // be written, when another run holds it, and when it has checkpoints of a run that `resume` (a
-  // folder, one checkpoint in it, or empty) does not go on with.
+  // be written, when another run holds it, when it has checkpoints of a run that `resume` (a
+  // folder, one checkpoint in it, or empty) does not go on with, and later ones than the one that
+  // is named.
   RunFolder(const std::string& path, const std::string& resume);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;

@@ -16,8 +16,14 @@
 namespace sinew::tools {
 namespace {
 
+std::vector<std::string_view> names_in(const std::string& list) {
+  std::vector<std::string_view> names = split(list, ',');
+  for (std::string_view& name : names) name = trim(name);
+  return names;
+}
+
 bool named(const std::string& list, std::string_view name) {
-  const std::vector<std::string_view> names = split(list, ',');
+  const std::vector<std::string_view> names = names_in(list);
   return std::ranges::any_of(names,
                              [&](std::string_view one) { return one == name || one == "all"; });
 }
@@ -27,7 +33,7 @@ void check_ops(const std::string& ops) {
   std::vector<std::string> legal = {"all"};
   for (const sched::Collective op : known_collectives()) legal.emplace_back(sched::name_of(op));
   legal.emplace_back(kPipelineOp);
-  for (const std::string_view name : split(ops, ',')) {
+  for (const std::string_view name : names_in(ops)) {
     if (std::find(legal.begin(), legal.end(), name) == legal.end()) {
       throw UsageError(fmt::format("--op '{}' is unknown: legal are {}", name, join(legal, ", ")));
     }
@@ -61,7 +67,7 @@ void check_algorithms(const std::string& ops, const std::string& algorithms) {
   for (const sched::PipeAlgorithm& row : sched::pipe_algorithms()) {
     if (named(ops, kPipelineOp)) add(row.name);
   }
-  for (const std::string_view name : split(algorithms, ',')) {
+  for (const std::string_view name : names_in(algorithms)) {
     if (std::find(legal.begin(), legal.end(), name) != legal.end()) continue;
     if (!rows_named(ops, name).empty()) continue;
     throw UsageError(fmt::format("--algo '{}' is unknown for --op {}: legal are {}{}", name, ops,
@@ -79,7 +85,7 @@ Selection select(const std::string& ops, const std::string& algorithms) {
     if (named(ops, sched::name_of(row.op)) && named(algorithms, row.name))
       selection.collectives.push_back(&row);
   }
-  for (const std::string_view name : split(algorithms, ',')) {
+  for (const std::string_view name : names_in(algorithms)) {
     for (const sched::Algorithm* const row : rows_named(ops, name)) {
       if (std::ranges::find(selection.collectives, row) == selection.collectives.end())
         selection.collectives.push_back(row);
@@ -177,8 +183,7 @@ std::vector<sched::Collective> known_collectives() {
 std::vector<sched::Collective> parse_collectives(const std::string& text) {
   const std::vector<sched::Collective> known = known_collectives();
   std::vector<sched::Collective> ops;
-  for (const std::string_view part : split(text, ',')) {
-    const std::string_view name = trim(part);
+  for (const std::string_view name : names_in(text)) {
     if (name == "all") return known;
     const auto op = std::ranges::find(known, name, [](auto one) { return sched::name_of(one); });
     if (op == known.end()) {

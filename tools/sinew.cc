@@ -83,6 +83,8 @@ int run_command(const Launcher& launcher, const std::vector<std::string>& argume
     return 0;
   }
   if (arguments[0] == "--version") {
+    if (arguments.size() > 1)
+      throw UsageError(fmt::format("--version and '{}': legal is --version alone", arguments[1]));
     if (first_rank) fmt::print("sinew {}\n", SINEW_VERSION);
     return 0;
   }

@@ -4,6 +4,34 @@
 
 namespace sinew::tools {
 
+void bind_shape_options(Args& args, model::TrainOptions& o) {
+  args.option("--seq", o.seq, "tokens of a sequence; 0: the model's longest", {.min = 0});
+  args.option("--dtype", o.dtype, "f32, f64, or bf16 with f32 masters and gradients");
+  args.option(
+      "--rounding", o.rounding,
+      "of bf16 weights: nearest, of f32 masters; or stochastic, by chance and without them");
+  args.option("--gradients", o.gradients,
+              "type that gradients are kept and summed in: auto (f32, of f64 f64), or bf16, with "
+              "--dtype bf16");
+  args.option(
+      "--recompute", o.recompute,
+      "what is computed again instead of kept: none, selective or full; or one for each layer, "
+      "joined by commas");
+  args.option("--order", o.order,
+              "axes from the closest ranks to the farthest; those of size 1 may be left out");
+  args.option("--cp-mode", o.cp_mode,
+              "positions of a context rank: zigzag, contiguous, striped (ring attention), ulysses");
+  args.flag("--sequence-parallel", o.sequence_parallel,
+            "tensor ranks share the rows of norms and dropout");
+  args.option("--shard", o.shard,
+              "data ranks (of dp x cp) that share what ZeRO cuts, the groups of them hold the "
+              "same; 0: all",
+              {.min = 0});
+  args.choice("--reshard-after", o.reshard_after, {"forward", "backward"},
+              "under ZeRO 3: when layers' gathered weights are freed, after forward to be gathered "
+              "again");
+}
+
 void bind_train_options(Args& args, model::TrainOptions& o) {
   args.option("--model", o.model, model_help() + " or llm.c .bin file");
   args.option("--data", o.data, "text file, .jsonl, or .bin file of tokens");
@@ -13,10 +41,6 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
               "folder of GPT-2's vocab.json and merges.txt, for text; none: bytes are tokens");
   args.option("--tp", o.tp, "tensor-parallel ranks", {.min = 1});
   args.option("--cp", o.cp, "context-parallel ranks", {.min = 1});
-  args.option("--cp-mode", o.cp_mode,
-              "positions of a context rank: zigzag, contiguous, striped (ring attention), ulysses");
-  args.flag("--sequence-parallel", o.sequence_parallel,
-            "tensor ranks share the rows of norms and dropout");
   args.option("--row-chunks", o.row_chunks,
               "with --sequence-parallel: pieces of a layer's products, each summed over the tensor "
               "ranks while the next is computed",
@@ -27,30 +51,14 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
               "what data parallelism cuts: 0 nothing, 1 optimizer states, 2 and gradients, "
               "3 and weights",
               {.min = 0});
-  args.option("--shard", o.shard,
-              "data ranks (of dp x cp) that share what --zero cuts, the groups of them hold the "
-              "same; 0: all",
-              {.min = 0});
-  args.option("--reshard-after", o.reshard_after,
-              "with --zero 3: layers' gathered weights are freed after forward, and gathered again "
-              "for backward; or after backward");
-  args.option("--order", o.order,
-              "axes from the closest ranks to the farthest; those of size 1 may be left out");
+  bind_shape_options(args, o);
   args.option("--schedule", o.schedule, "pipeline schedule, or the path of a file that holds one");
   args.option("--chunks", o.chunks, "stages of a pipeline rank; 0: the schedule's usual number",
               {.min = 0});
   args.option("--microbatches", o.microbatches,
               "per replica; 0: chosen, two a stage where they divide the batch", {.min = 0});
   args.option("--batch", o.batch, "sequences of the whole step, over all ranks", {.min = 1});
-  args.option("--seq", o.seq, "tokens of a sequence; 0: the model's longest", {.min = 0});
   args.option("--steps", o.steps, "steps in all, those of a resumed run included", {.min = 0});
-  args.option("--dtype", o.dtype, "f32, f64, or bf16 with f32 masters and gradients");
-  args.option(
-      "--rounding", o.rounding,
-      "of bf16 weights: nearest, of f32 masters; or stochastic, by chance and without them");
-  args.option("--gradients", o.gradients,
-              "type that gradients are kept and summed in: auto (f32, of f64 f64), or bf16, with "
-              "--dtype bf16");
   args.option("--lr", o.lr, "highest learning rate");
   args.option("--min-lr", o.min_lr,
               "where the cosine of the learning rate ends, a step after the last; negative: a "
@@ -75,10 +83,6 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
               "go on from the newest checkpoint in this folder: the same model, seed, data and "
               "--seq; layout, "
               "batch, types and rates may be others");
-  args.option(
-      "--recompute", o.recompute,
-      "what is computed again instead of kept: none, selective or full; or one for each layer, "
-      "joined by commas");
   args.option("--out", o.out, "folder of checkpoints, metrics.jsonl and summary.json");
   args.option("--save-every", o.save_every, "steps between checkpoints; 0: at the end only",
               {.min = 0});
@@ -88,7 +92,8 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
             "checkpoints are written while training goes on, from a copy of weights and moments");
   args.option("--eval-every", o.eval_every, "steps between validations; 0: at the end only",
               {.min = 0});
-  args.option("--eval-windows", o.eval_windows, "sequences of a validation", {.min = 1});
+  args.option("--eval-windows", o.eval_windows,
+              "sequences of a validation, at most those kept for it", {.min = 1});
   args.option("--validation-fraction", o.validation_fraction,
               "last part of the data, kept for validation");
   args.option("--threads", o.threads, "per rank; 0: usable cores over local ranks", {.min = 0});

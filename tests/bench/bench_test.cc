@@ -11,6 +11,7 @@
 
 #include "bench/bound.h"
 #include "bench/collective_case.h"
+#include "bench/link_model.h"
 #include "bench/repeat.h"
 #include "kernels/element.h"
 #include "kernels/reduce.h"
@@ -136,6 +137,43 @@ TEST(Repeat, AllCandidatesHaveBatchesOfOneLength) {
       EXPECT_EQ(times[0].batch, times[1].batch);
     }
   });
+}
+
+// The calls that are estimated are quick and the others a thousand times as slow, as on a machine
+// that other work keeps busy.
+TEST(Repeat, CallsThatTakeFarMoreThanTheirEstimateAreCutShort) {
+  for (const int asked : {0, 200}) {
+    comm::Communicator::run_threads(2, {}, [&](comm::Communicator& communicator) {
+      int calls = 0;
+      const std::function<void()> work = [&] {
+        const auto slow = std::chrono::microseconds(++calls > 4 ? 100 : 0);
+        const auto begin = std::chrono::steady_clock::now();
+        while (std::chrono::steady_clock::now() - begin < slow) {
+        }
+        communicator.barrier();
+      };
+      const Times times =
+          time_candidates(communicator, {&work, 1}, {.budget_s = 0.002, .calls = asked}).front();
+      if (asked > 0) {
+        EXPECT_EQ(times.iterations * times.batch, asked);
+      } else {
+        EXPECT_GE(times.iterations, RepeatOptions{}.iterations_min);
+        EXPECT_LT(times.iterations, 40);  // the estimate is of hundreds
+      }
+    });
+  }
+}
+
+TEST(LinkModel, WhatIsTimedBetweenManyRanksIsBounded) {
+  EXPECT_EQ(message_sizes(8).size(), message_sizes(2).size());
+  for (int world = 2; world <= 1024; ++world) {
+    const std::span<const std::int64_t> sizes = message_sizes(world);
+    ASSERT_GE(sizes.size(), 2U);
+    EXPECT_LE(sizes.size(), message_sizes(2).size());
+    if (sizes.size() > 2) {
+      EXPECT_LE(sizes.back() * world * (world - 1), std::int64_t{512} << 20) << world;
+    }
+  }
 }
 
 TEST(LinkModel, UniformLinksGiveTheClosedFormsThreeTerms) {

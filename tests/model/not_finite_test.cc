@@ -4,7 +4,7 @@
 
 #include <bit>
 #include <cmath>
-#include <limits>
+#include <cstring>
 
 #include "model/checkpoint.h"
 #include "model/layouts.h"
@@ -18,7 +18,8 @@ using test::ScratchDirectory;
 
 constexpr std::int32_t kPoisoned = 7;  // the token whose row is not finite
 
-// An untied model whose row of token kPoisoned is infinite: only sequences with it see that.
+// An untied model whose row of token kPoisoned overflows every sum: only sequences with it see
+// that.
 std::string write_poisoned(const ScratchDirectory& directory, const Config& config) {
   std::vector<NamedTensor> tensors;
   std::string data;
@@ -26,8 +27,7 @@ std::string write_poisoned(const ScratchDirectory& directory, const Config& conf
     tensors.push_back({p.name, {.dtype = DType::kF32, .shape = p.shape}});
     for (std::int64_t i = 0; i < p.slice.logical_count(); ++i) {
       float value = p.shape.size() < 2 ? 1.0F : static_cast<float>(i % 13 - 6) * 0.01F;
-      if (p.name == "wte.weight" && i / config.channels == kPoisoned)
-        value = std::numeric_limits<float>::infinity();
+      if (p.name == "wte.weight" && i / config.channels == kPoisoned) value = 3e38F;
       data.append(reinterpret_cast<const char*>(&value), sizeof value);
     }
   }
@@ -95,6 +95,48 @@ TEST(NotFinite, TheStepIsSkippedWholeAndNamesRankAndTensorAndTheNextGoesOn) {
       const TrainingState state = read_state(find_checkpoint(saved));
       EXPECT_EQ(state.step, 3);
       EXPECT_EQ(state.optimizer_steps, 2);
+    });
+  }
+}
+
+// Weights of a file that are no numbers, in any layout, and as they are rounded.
+TEST(NotFinite, WeightsOfAFileAreRefusedWithTheirFileTensorAndElement) {
+  const ScratchDirectory directory;
+  TrainOptions base;
+  base.model =
+      directory.write("model.json",
+                      R"({"layers": 2, "heads": 2, "channels": 16, "vocabulary": 53, "max_time": 8,
+          "tied": false})");
+  const Config config = load_config(base.model);
+  const std::string good = test::read_file(write_poisoned(directory, config));
+  const Parameter last = whole_parameters(config).back();
+  base.threads = 1;
+  struct Case {
+    float value;
+    const char* dtype;
+    test::Split split;
+    const char* words;  // empty: it is trained on
+  };
+  for (const Case& one : {Case{std::nanf(""), "f32", {1, 1, 1, 0}, "is nan in f32"},
+                          Case{HUGE_VALF, "f32", {2, 1, 1, 0}, "is inf in f32"},
+                          Case{-HUGE_VALF, "f64", {1, 2, 1, 0}, "is -inf in f64"},
+                          Case{std::nanf(""), "f32", {1, 1, 2, 3}, "is nan in f32"},
+                          Case{3.4028234e38F, "bf16", {1, 1, 1, 0}, "is inf in bf16"},
+                          Case{3.4028234e38F, "f32", {1, 1, 1, 0}, ""}}) {
+    std::string bytes = good;  // of the last element in the file
+    std::memcpy(bytes.data() + bytes.size() - sizeof one.value, &one.value, sizeof one.value);
+    TrainOptions options = base;
+    options.init = directory.write("weights.safetensors", bytes);
+    one.split.apply(options);
+    options.dtype = one.dtype;
+    const int world = one.split.world();
+    test::run_ranks(world, [&](comm::Communicator& ranks) {
+      const std::string refusal = test::usage_error_of(
+          [&] { static_cast<void>(Trainer::create(make_plan(options, world), ranks)); });
+      EXPECT_EQ(refusal.empty(), *one.words == '\0') << refusal;
+      if (refusal.empty()) return;
+      for (const std::string& word : {std::string(one.words), "'" + last.name + "'", options.init})
+        EXPECT_NE(refusal.find(word), std::string::npos) << refusal;
     });
   }
 }

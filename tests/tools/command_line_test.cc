@@ -38,6 +38,7 @@ const std::vector<Bad> kBad = {
     {"", {"subcommand", "topo"}},
     {"topp", {"'topp'", "topo"}},
     {"topo --jsn x", {"'--jsn'", "--json"}},
+    {"--version extra", {"--version", "'extra'"}},
     {"topo extra", {"'extra'", "--json"}},
     {"topo --json", {"--json", "needs a value"}},
     {"topo --json ''", {"--json", "needs a value"}},
@@ -274,6 +275,38 @@ TEST(CommandLine, HelpGoesToStandardOutputOnce) {
     const std::size_t first = outcome.out.find("Usage");
     ASSERT_NE(first, std::string::npos);
     EXPECT_EQ(outcome.out.find("Usage", first + 1), std::string::npos);
+  }
+}
+
+TEST(CommandLine, ListsMayHaveSpacesAfterTheirCommas) {
+  const Outcome plain = run_sinew("explain --op all_reduce,reduce --algo binomial,ring");
+  const Outcome spaced = run_sinew("explain --op 'all_reduce, reduce' --algo ' binomial , ring'");
+  EXPECT_EQ(plain.exit_code, 0) << plain.err;
+  EXPECT_EQ(spaced.exit_code, 0) << spaced.err;
+  EXPECT_EQ(spaced.out, plain.out);
+}
+
+// Variables of a launcher that has ended stay in a shell that it started.
+TEST(CommandLine, SpeaksWhereALauncherLeftItsVariables) {
+  for (const std::string& left :
+       {std::string("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2"),
+        std::string("PMIX_SERVER_TMPDIR=/no/such OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2"),
+        std::string("PMI_RANK=1 PMI_SIZE=2 PMI_FD=99"),
+        std::string("SINEW_RANK=1 SINEW_WORLD=2 SINEW_MEET=/no/such")}) {
+    for (const char* command : {"--help", "plan --ranks 2", "topo"}) {
+      const Outcome outcome = run_process(
+          {"bash", "-c", "exec env " + left + " " SINEW_BINARY_DIR "/sinew " + command}, 30000);
+      EXPECT_EQ(outcome.exit_code, 0) << left << outcome.err;
+      EXPECT_NE(outcome.out, "") << left << " " << command;
+    }
+  }
+  for (const Outcome& outcome : {run_sinew_ranks(2, "plan --ranks 2"),
+                                 run_process({SINEW_SOURCE_DIR "/tools/launch.sh", "-n", "2",
+                                              SINEW_BINARY_DIR "/sinew", "plan", "--ranks", "2"},
+                                             30000)}) {
+    const std::size_t first = outcome.out.find("legal layouts");
+    ASSERT_NE(first, std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.out.find("legal layouts", first + 1), std::string::npos) << outcome.out;
   }
 }
 

@@ -168,6 +168,46 @@ TEST(Launcher, SaysWhichSignalEndedARank) {
   EXPECT_EQ(outcome.err, "mpirun.sh: a rank was ended by signal 9, KILL\n");
 }
 
+// What mpirun says of a program that is not there is like what it says of a signal.
+TEST(Launcher, NamesNoSignalWhereThereIsNoProgram) {
+  for (const std::string& words : {std::string(), std::string(" -n 2 /no/such/program topo"),
+                                   std::string(" --host localhost -n 2")}) {
+    const Outcome outcome =
+        run_process({"bash", "-c", SINEW_SOURCE_DIR "/tools/mpirun.sh" + words}, 20000);
+    EXPECT_EQ(outcome.exit_code, 2) << words;
+    EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
+    EXPECT_NE(outcome.err.find("no word of '" + words.substr(words.empty() ? 0 : 1) + "'"),
+              std::string::npos)
+        << outcome.err;
+  }
+}
+
+// As `mpirun.sh ... | head -1`: Open MPI alone would print twenty lines.
+TEST(Launcher, EndsInSilenceWhenNobodyReadsOn) {
+  const Outcome outcome =
+      run_process({"bash", "-c",
+                   SINEW_SOURCE_DIR
+                   "/tools/mpirun.sh -n 2 bash -c 'while :; do echo line; done' | head -n 1; exit "
+                   "${PIPESTATUS[0]}"},
+                  20000);
+  EXPECT_FALSE(outcome.timed_out);
+  EXPECT_EQ(outcome.exit_code, 128 + SIGPIPE);
+  EXPECT_EQ(outcome.out, "line\n");
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(Launcher, SaysThatStandardOutputIsFullAndPassesAllOnOtherwise) {
+  const std::string script = SINEW_SOURCE_DIR "/tools/mpirun.sh -n 1 bash -c ";
+  const Outcome full =
+      run_process({"bash", "-c", script + "'echo line; sleep 30' > /dev/full"}, 20000);
+  EXPECT_FALSE(full.timed_out);
+  EXPECT_EQ(full.exit_code, 1);
+  EXPECT_EQ(full.err, "mpirun.sh: standard output cannot be written\n");
+  const Outcome whole = run_process({"bash", "-c", script + "'seq 20000; exit 3'"}, 20000);
+  EXPECT_EQ(whole.exit_code, 3);
+  EXPECT_EQ(count_lines(whole.out), 20000);
+}
+
 // Stands for mpirun: notes every SIGTERM in a file and lives until it has had one, and a moment
 // longer.
 std::string noting_launcher(const TestFolder& folder) {
@@ -201,6 +241,33 @@ TEST(Launcher, HasASignalOfTheGroupOnce) {
   EXPECT_FALSE(outcome.timed_out);
   EXPECT_EQ(outcome.exit_code, 128 + SIGTERM);
   EXPECT_EQ(folder.read("noted"), "TERM\n");
+}
+
+TEST(Launcher, IsAskedToEndByAQuitToo) {
+  const TestFolder folder;
+  const Outcome outcome = with_noting_launcher(folder, "env --default-signal=QUIT ",
+                                               "kill -QUIT $script; wait $script");
+  EXPECT_FALSE(outcome.timed_out);
+  EXPECT_EQ(outcome.exit_code, 128 + SIGQUIT);
+  EXPECT_EQ(folder.read("noted"), "TERM\n");
+}
+
+// A launcher that does not end, as Open MPI's where /tmp is full.
+TEST(Launcher, IsKilledByALaterSignal) {
+  const TestFolder folder;
+  const std::string stuck = folder.write(
+      "stuck", "#!/bin/bash\ntrap '' TERM\necho up > " + folder.path("up") + "\nsleep 60\n");
+  std::filesystem::permissions(stuck, std::filesystem::perms::owner_all);
+  const Outcome outcome = run_process(
+      {"bash", "-c",
+       "MPIRUN=" + stuck +
+           " " SINEW_SOURCE_DIR "/tools/mpirun.sh -n 2 true & script=$!; until [ -s " +
+           folder.path("up") +
+           " ]; do sleep 0.1; done; while kill -TERM $script 2>/dev/null; do sleep 0.5; done; "
+           "wait $script"},
+      20000);
+  EXPECT_FALSE(outcome.timed_out);
+  EXPECT_EQ(outcome.exit_code, 128 + SIGTERM);
 }
 
 TEST(Launcher, IsToldWhenItsScriptIsKilled) {

@@ -1,6 +1,9 @@
 // Commands that start ranks: what they write and that runs are right.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -255,6 +258,52 @@ TEST(Launch, RanksMeetOverSocketsWithoutMpiAndEndTogether) {
         {"bash", "-c", rank + " SINEW_MEET=/tmp " + sinew + " coll --bytes 8 --timeout 2"}, 30000);
     EXPECT_EQ(alone.exit_code, 2) << rank;
     EXPECT_NE(alone.err.find("SINEW_"), std::string::npos) << alone.err;
+  }
+}
+
+TEST(Launch, WithoutAFolderToMeetInIsRefused) {
+  const std::string launch = std::string(SINEW_SOURCE_DIR) + "/tools/launch.sh";
+  const std::string coll = std::string(SINEW_BINARY_DIR) + "/sinew coll --bytes 8";
+  for (const std::string& command :
+       {"TMPDIR=/no/such " + launch + " -n 2 " + coll, "SINEW_RANK=0 SINEW_WORLD=2 " + coll}) {
+    const Outcome outcome = run_process({"bash", "-c", command}, 30000);
+    EXPECT_EQ(outcome.exit_code, 2) << command;
+    EXPECT_EQ(outcome.out, "") << command;
+    EXPECT_EQ(count_lines(outcome.err), 1) << command << outcome.err;
+  }
+}
+
+// Root may do everything, so another user's ranks are started where that is possible.
+TEST(Launch, RanksMeetWhateverTheUmask) {
+  const std::string as_nobody =
+      geteuid() == 0 ? "setpriv --reuid=65534 --regid=65534 --clear-groups " : "";
+  const TestFolder folder;  // which anybody may reach, unlike the tree
+  std::filesystem::copy(SINEW_SOURCE_DIR "/tools/launch.sh", folder.path("launch.sh"));
+  std::filesystem::copy(SINEW_BINARY_DIR "/sinew", folder.path("sinew"));
+  std::filesystem::permissions(folder.path("."), std::filesystem::perms(0755));
+  const Outcome outcome =
+      run_process({"bash", "-c",
+                   "umask 777; exec " + as_nobody +
+                       "./launch.sh -n 2 ./sinew coll --bytes 8,1M --budget-ms 0.1 --check"},
+                  30000, folder.path("."));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+}
+
+// The bound is of one call by itself, and what takes less says so.
+TEST(Coll, SaysThatCallsOverlapWhereATimeIsBelowItsBound) {
+  const TestFolder folder;
+  for (const char* op : {"broadcast", "all_reduce"}) {
+    const Outcome outcome = run_sinew_ranks(
+        3, fmt::format("coll --op {} --algo all --bytes 8,4K --budget-ms 1 --json {}", op,
+                       folder.path("rows")));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const std::vector<nlohmann::json> rows = json_lines(folder.read("rows"));
+    const bool below = std::ranges::any_of(rows, [](const nlohmann::json& row) {
+      return row["t_median_us"].get<double>() < row["bound_us"].get<double>();
+    });
+    EXPECT_EQ(outcome.out.find("times below bound us: ") != std::string::npos, below)
+        << outcome.out;
   }
 }
 

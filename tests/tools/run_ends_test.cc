@@ -173,6 +173,26 @@ TEST(RunEnds, SecondRunInTheSameFolderIsRefusedAndTheFirstGoesOn) {
   EXPECT_EQ(outcome.out, "");
 }
 
+// Checkpoints of a branch that was left would look as if they were of the run that goes on.
+TEST(RunEnds, GoingOnBeforeLaterCheckpointsNeedsAnotherFolder) {
+  const TestFolder folder;
+  const std::string train =
+      "train --model byte-tiny --seq 16 --eval-windows 2 --save-every 1 "
+      "--data " +
+      folder.write("text.txt", text_of(100)) + " --out ";
+  const std::string run = folder.path("run");
+  ASSERT_EQ(run_sinew(train + run + " --steps 3").exit_code, 0);
+  const std::string before = folder.read("run/metrics.jsonl");
+  const std::string first = " --steps 4 --resume " + run + "/step-00000001";
+  const Outcome refused = run_sinew(train + run + first);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_EQ(count_lines(refused.err), 1) << refused.err;
+  EXPECT_NE(refused.err.find("up to step 3"), std::string::npos) << refused.err;
+  EXPECT_EQ(folder.read("run/metrics.jsonl"), before);
+  EXPECT_EQ(run_sinew(train + folder.path("other") + first).exit_code, 0);
+  EXPECT_EQ(run_sinew(train + run + " --steps 4 --resume " + run + "/step-00000003").exit_code, 0);
+}
+
 TEST(RunEnds, CheckpointsOfAnEarlierRunAreKept) {
   const TestFolder folder;
   const std::string train = "train --model byte-tiny --seq 16 --eval-windows 2 --data " +

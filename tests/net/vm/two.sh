@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # two.sh PROGRAM: runs PROGRAM, built from tests/net/hosts, under mpirun on two virtual machines, which share nothing
-# but a cable: each has a kernel, memory, processes and one RDMA adapter in software of its own. Prints the reason and
-# succeeds where there can be no such machines (machine.sh); otherwise fails when a test does.
+# but a cable: each has a kernel, memory, processes and one RDMA adapter in software of its own. mpirun runs on the first
+# and ends as the ranks of both do: what it says is the result of all. Prints the reason and succeeds where there can be
+# no such machines (machine.sh); otherwise fails when a test does.
 set -euo pipefail
 source "$(dirname "$0")/machine.sh"
 program=$(realpath "$1")
