@@ -58,8 +58,7 @@ void Engine::run_parcelled(const CallInfo& call, const Ask& ask) {
   take_parcels(small, ask);
   block_->roster->end(small.number);
   const auto element = static_cast<std::int64_t>(size_of(ask.dtype));
-  count_call(ask.op, ask.count, ask.count * element,
-             (ask.count - ask.counts[rank_]) * element);
+  count_call(ask.op, ask.count, ask.count * element, (ask.count - ask.counts[rank_]) * element);
 }
 
 // The table and the input behind it; returns their size, or 0 where they do not fit into a box.
