@@ -112,12 +112,14 @@ std::string unavailable() {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   // The runtime calls a driver that is not there one that is too old.
   int driver = 0;
+  int devices = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    if (cudaGetDeviceCount(&devices) == cudaErrorStubLibrary)
+      return cudaGetErrorString(cudaErrorStubLibrary) + remedy(cudaErrorStubLibrary);
     return "there is no NVIDIA driver (libcuda.so.1); install it, or pass the GPU into the "
            "container, or use "
            "--device cpu";
   }
-  int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
   cudaGetLastError();
   if (error != cudaSuccess) {

@@ -112,6 +112,11 @@ void multiply_high(Thread& thread, const Instruction& i) {
   const std::uint64_t other = (a & kLow) * (b >> 32) + (middle & kLow);
   out<std::uint64_t>(thread, i.result, (a >> 32) * (b >> 32) + (middle >> 32) + (other >> 32));
 }
+void multiply_high_s32(Thread& thread, const Instruction& i) {
+  const std::int64_t product =
+      std::int64_t{in<std::int32_t>(thread, i.a)} * std::int64_t{in<std::int32_t>(thread, i.b)};
+  out<std::int32_t>(thread, i.result, static_cast<std::int32_t>(product >> 32));
+}
 
 struct Negate {
   template <typename T>
@@ -220,6 +225,12 @@ template <typename T>
 void multiply_add(Thread& thread, const Instruction& i) {
   out<T>(thread, i.result, std::fma(in<T>(thread, i.a), in<T>(thread, i.b), in<T>(thread, i.c)));
 }
+template <typename T>
+void multiply_add_low(Thread& thread, const Instruction& i) {
+  using Unsigned = std::make_unsigned_t<T>;
+  const auto word = [&](int slot) { return static_cast<Unsigned>(in<T>(thread, slot)); };
+  out<T>(thread, i.result, static_cast<T>(word(i.a) * word(i.b) + word(i.c)));
+}
 void multiply_add_down(Thread& thread, const Instruction& i) {
   std::fesetround(FE_DOWNWARD);
   const volatile float a = in<float>(thread, i.a);
@@ -323,7 +334,9 @@ void decode_multiply(Reader& reader, Instruction& instruction) {
         break;
     }
   } else if (reader.take("hi")) {
-    if (reader.take_type() == Type::kU64) instruction.run = multiply_high;
+    const Type type = reader.take_type();
+    if (type == Type::kU64) instruction.run = multiply_high;
+    if (type == Type::kS32) instruction.run = multiply_high_s32;
   } else if (reader.take("lo") || reader.take("rn")) {
     instruction.run = binary_of<Multiply>(reader.take_type());
   }
@@ -331,7 +344,12 @@ void decode_multiply(Reader& reader, Instruction& instruction) {
 
 void decode_fused(Reader& reader, Instruction& instruction) {
   instruction.c = reader.slot(3);
-  if (reader.take("rm")) {
+  if (reader.take("lo")) {
+    instruction.run = by_type(reader.take_type(), []<typename T>() -> Handler {
+      if constexpr (std::is_integral_v<T> && sizeof(T) >= 4) return &multiply_add_low<T>;
+      return nullptr;
+    });
+  } else if (reader.take("rm")) {
     if (reader.take_type() == Type::kF32) instruction.run = multiply_add_down;
   } else if (reader.take("rn")) {
     instruction.run = by_type(reader.take_type(), []<typename T>() -> Handler {
@@ -386,7 +404,7 @@ bool decode_binary(Reader& reader, Instruction& instruction) {
     instruction.run = binary_of<Subtract>(reader.take_type());
   } else if (family == "mul") {
     decode_multiply(reader, instruction);
-  } else if (family == "fma") {
+  } else if (family == "fma" || family == "mad") {
     decode_fused(reader, instruction);
   } else if (family == "div") {
     reader.take("rn");

@@ -119,7 +119,7 @@ void History::read(const char* place, void* value, std::size_t size_bytes, std::
 void History::note_load(const char* place, std::size_t size_bytes, const void* reader) {
   const std::lock_guard lock(mutex_);
   for (const std::uintptr_t each : words_of(place, size_bytes))
-    loaded_[each % kPlaces] = {each, reader, count_};
+    loaded_[each % kPlaces] = {place, size_bytes, reader, count_};
 }
 
 void History::note_store(const char* place, std::size_t size_bytes, std::uint64_t since,
@@ -127,7 +127,9 @@ void History::note_store(const char* place, std::size_t size_bytes, std::uint64_
   const std::lock_guard lock(mutex_);
   for (const std::uintptr_t each : words_of(place, size_bytes)) {
     const Loaded& loaded = loaded_[each % kPlaces];
-    if (loaded.place != each || loaded.reader == writer || loaded.moment <= since) continue;
+    const bool touched =
+        loaded.place < place + size_bytes && place < loaded.place + loaded.size_bytes;
+    if (!touched || loaded.reader == writer || loaded.moment <= since) continue;
     ++overtaking_;
     return;
   }

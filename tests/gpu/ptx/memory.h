@@ -58,9 +58,10 @@ class History {
     Store old;
     const void* writer = nullptr;
   };
-  // Of each place of 8 bytes whose latest load is remembered; others at its index displace it.
+  // The latest load that touched one of the words of 8 bytes with this index.
   struct Loaded {
-    std::uintptr_t place = 0;
+    const char* place = nullptr;
+    std::size_t size_bytes = 0;
     const void* reader = nullptr;
     std::uint64_t moment = 0;
   };
