@@ -31,13 +31,14 @@ fi
 launcher=
 told=
 tell() {  # tell SIGNAL THAT_THE_LAUNCHER_GETS
-  local sent=$2
   if [[ -n $told ]]; then
-    ((SECONDS - told_s >= 2)) || return
-    sent=KILL
+    # With its whole group, of which none may go on holding the output.
+    ((SECONDS - told_s < 2)) || kill -s KILL -- "-$launcher" 2>/dev/null
+    return
   fi
-  : "${told:=$((128 + $(kill -l "$1")))}" "${told_s:=$SECONDS}"
-  [[ -z $launcher ]] || kill -s "$sent" "$launcher" 2>/dev/null
+  told=$((128 + $(kill -l "$1")))
+  told_s=$SECONDS
+  [[ -z $launcher ]] || kill -s "$2" "$launcher" 2>/dev/null
 }
 for signal in INT TERM HUP; do trap "tell $signal $signal" $signal; done
 trap 'tell QUIT TERM' QUIT
