@@ -270,7 +270,10 @@ void NetTransport::tell(std::uint64_t kind, std::span<const std::byte> text, Urg
     const Peer& state = peers_[static_cast<std::size_t>(peer)];
     if (!state.reached || state.broken || state.leaves) continue;
     const Outgoing& out = outgoing_[index(peer, kNoticeLane)];
-    if (urgency == Urgency::kRoutine && out.sent - out.credited >= kRoutineNotices) continue;
+    if (urgency == Urgency::kRoutine && out.sent - out.credited >= kRoutineNotices) {
+      wire_->probe(peer);
+      continue;
+    }
     // No place left: the peer hears nothing at all, and its own deadline is what ends it.
     (void)send(peer, kNoticeLane, kind, text.data(), static_cast<std::int64_t>(text.size()),
                Source::kCopied);

@@ -28,11 +28,13 @@ std::unique_ptr<Wire> make_verbs(const WirePlace& place);
 namespace {
 
 // A lane has kDepth blocks or offers under way, words that as many of the peer's were read, and
-// credits for as many in two halves; of notices each has its own. Then there are reads. What
-// remains is for those that are done but not known to be, since only every kSignalEvery-th reports.
+// credits for as many in two halves; of notices each has its own. Then there are reads and a probe.
+// What remains is for those that are done but not known to be, since only every kSignalEvery-th
+// reports.
 constexpr int kSignalEvery = 8;
-constexpr int kQueue =
-    kNetLanes * (2 * NetLayout::kDepth + 2) + NetLayout::kDepth + kMostReads + 4 * kSignalEvery;
+constexpr int kProbes = 1;
+constexpr int kQueue = kNetLanes * (2 * NetLayout::kDepth + 2) + NetLayout::kDepth + kMostReads +
+                       kProbes + 4 * kSignalEvery;
 // 4.096 us * 2^15 = 134 ms before a packet is sent again, 6 times: a dead peer shows in a second,
 // and a link that loses one packet in a hundred does not look dead. Soft adapters take 7, the most,
 // for "without end".
@@ -51,7 +53,7 @@ using Offer = VerbsOffer;
 static_assert(sizeof(Offer) <= NetLayout::kLeadBytes);
 
 // The immediate data: a credit has a count, the rest has none and one of these kinds.
-enum class Kind : std::uint8_t { kBlock, kInline, kOffer, kTaken, kCredit, kRead };
+enum class Kind : std::uint8_t { kBlock, kInline, kOffer, kTaken, kCredit, kRead, kProbe };
 
 constexpr std::uint32_t immediate(Kind kind, int lane, int place, int count) {
   return static_cast<std::uint32_t>(count) << 16 | static_cast<std::uint32_t>(lane) << 8 |
@@ -91,6 +93,7 @@ class VerbsWire final : public Wire {
   void credit(int peer, int lane, int count) override;
   bool land(int peer, int lane, int place, std::byte* target, std::int64_t room) override;
   void progress() override;
+  void probe(int rank) override;
   void stop() override;
   [[nodiscard]] std::string describe() const override;
 
@@ -103,6 +106,7 @@ class VerbsWire final : public Wire {
     int receives_owed = 0;  // to a queue of its own
     int unreported = 0;     // credits since the last one that reports
     bool broken = false;
+    bool probed = false;  // a probe is under way
     // Blocks of the peer that wait to be read, as requests. They wait here and not in the queue,
     // where words and credits would wait behind them.
     std::deque<std::uint32_t> to_read;
@@ -449,6 +453,21 @@ void VerbsWire::credit(int rank, int lane, int count) {
   write(rank, request, part, Report::kSometimes);
 }
 
+// An adapter answers for a process that is stopped as for any, so a rank may have sent all that it
+// may and be owed nothing by the adapter of a peer that dies after that. This writes nothing and
+// takes no receive.
+void VerbsWire::probe(int rank) {
+  Peer& peer = peer_of(rank);
+  if (peer.broken || std::exchange(peer.probed, true)) return;
+  ibv_sge part{};
+  ibv_send_wr request{};
+  request.wr_id = immediate(Kind::kProbe, 0, 0, 0);
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.wr.rdma.remote_addr = peer.remote.slots;
+  request.wr.rdma.rkey = peer.remote.key;
+  submit(rank, request, part, Report::kAlways);
+}
+
 // Into the peer's slots, and the request's own number as immediate data.
 void VerbsWire::write(int rank, ibv_send_wr& request, ibv_sge& part, Report report) {
   const Peer& peer = peer_of(rank);
@@ -527,6 +546,7 @@ void VerbsWire::complete(const ibv_wc& completion) {
   const Kind kind = kind_of(id);
   if (kind == Kind::kBlock) place_.sink->sent(rank, lane_of(id), place_of(id));
   if (kind == Kind::kRead) was_read(rank, lane_of(id), place_of(id));
+  if (kind == Kind::kProbe) peer_of(rank).probed = false;
 }
 
 void VerbsWire::complete_receive(int rank, std::uint32_t bits) {

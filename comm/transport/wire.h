@@ -121,6 +121,9 @@ class Wire {
   // same.
   virtual bool land(int peer, int lane, int place, std::byte* target, std::int64_t room) = 0;
   virtual void progress() = 0;
+  // Of a peer that has no credit left for a word: finds out whether it lives, for which broken()
+  // is the answer. Nothing, where the network tells of dead peers unasked.
+  virtual void probe(int peer) { (void)peer; }
   // What it runs over and how, in one line.
   [[nodiscard]] virtual std::string describe() const = 0;
   // Ends all connections: afterwards no memory of this rank is read or written for a peer.

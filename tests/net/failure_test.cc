@@ -56,6 +56,33 @@ TEST(NetFailure, AKilledRankIsNoticedByAllOthers) {
   }
 }
 
+// It takes in nothing any more when it dies, and what the others may send it is sent.
+TEST(NetFailure, ARankThatStoppedBeforeItWasKilledIsNoticedByAllOthers) {
+  for (const std::string& wire : wires_here()) {
+    const auto outcomes = run_over(wire, 3, kPatienceS, [&](Communicator& c) -> std::string {
+      reduce(c, 10);
+      if (c.rank() == 1) {
+        const pid_t self = getpid();
+        if (fork() == 0) {
+          close_range(0, ~0U, 0);  // else connections outlive their process
+          sleep(1);
+          kill(self, SIGKILL);
+          _exit(0);
+        }
+        raise(SIGSTOP);
+      }
+      for (int call = 0; call < 20; ++call) reduce(c, 10);
+      return "noticed nothing";
+    });
+    EXPECT_TRUE(outcomes[1].killed());
+    for (const std::size_t rank : {0, 2}) {
+      EXPECT_TRUE(outcomes[rank].threw) << wire << ": " << outcomes[rank].text;
+      EXPECT_NE(outcomes[rank].text.find("rank 1"), std::string::npos) << outcomes[rank].text;
+      expect_before_deadline(outcomes[rank]);
+    }
+  }
+}
+
 // The late rank comes when the others have given up, however long that takes them, and they stay
 // until it has given up, too: nobody meets a process that is gone.
 TEST(NetFailure, ALateRankIsNamedAtTheDeadline) {
