@@ -18,7 +18,7 @@ std::string ranks(int count, const std::string& arguments) {
          " coll --check --budget-ms 0.1 " + arguments;
 }
 
-Outcome run_shell(const std::string& script) { return run_process({"bash", "-c", script}, 30000); }
+Outcome run_shell(const std::string& script) { return run_process({"bash", "-c", script}, 60000); }
 
 // In mounts of its own, which need rights that not every container has.
 Outcome run_with_shm(const std::string& options, const std::string& script) {
