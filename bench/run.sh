@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs benchmarks and records them in bench/results, one file per part: a first line (or context) with machine,
 # commit and command, then the records, each with its repetitions. Arguments: parts to run; none runs all.
-# Every part takes less than two minutes on two cores. Nothing else should run on the machine meanwhile.
+# Every part takes some two minutes at most on two cores. Nothing else should run on the machine meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 results=bench/results
