@@ -34,6 +34,9 @@ std::string write_poisoned(const ScratchDirectory& directory, const Config& conf
   return directory.write("poisoned.safetensors", make_safetensors_header(tensors, {}) + data);
 }
 
+constexpr const char* kUntied =
+    R"({"layers": 2, "heads": 2, "channels": 16, "vocabulary": 53, "max_time": 8, "tied": false})";
+
 // Comparable although some are not numbers.
 std::map<std::string, std::vector<std::uint64_t>> bits_of(const Trainer::Tensors& tensors) {
   std::map<std::string, std::vector<std::uint64_t>> bits;
@@ -46,10 +49,7 @@ std::map<std::string, std::vector<std::uint64_t>> bits_of(const Trainer::Tensors
 TEST(NotFinite, TheStepIsSkippedWholeAndNamesRankAndTensorAndTheNextGoesOn) {
   const ScratchDirectory directory;
   TrainOptions base;
-  base.model =
-      directory.write("model.json",
-                      R"({"layers": 2, "heads": 2, "channels": 16, "vocabulary": 53, "max_time": 8,
-          "tied": false})");
+  base.model = directory.write("model.json", kUntied);
   base.init = write_poisoned(directory, load_config(base.model));
   base.batch = 8;
   base.microbatches = 2;
@@ -103,10 +103,7 @@ TEST(NotFinite, TheStepIsSkippedWholeAndNamesRankAndTensorAndTheNextGoesOn) {
 TEST(NotFinite, WeightsOfAFileAreRefusedWithTheirFileTensorAndElement) {
   const ScratchDirectory directory;
   TrainOptions base;
-  base.model =
-      directory.write("model.json",
-                      R"({"layers": 2, "heads": 2, "channels": 16, "vocabulary": 53, "max_time": 8,
-          "tied": false})");
+  base.model = directory.write("model.json", kUntied);
   const Config config = load_config(base.model);
   const std::string good = test::read_file(write_poisoned(directory, config));
   const Parameter last = whole_parameters(config).back();

@@ -36,6 +36,16 @@ void reduce(Communicator& c, std::int64_t count) {
   c.all_reduce(data.data(), data.data(), count, DType::kF32, ReduceOp::kSum);
 }
 
+// Of three ranks the one between was killed.
+void expect_rank_1_was_missed(const std::string& wire, const std::vector<Outcome>& outcomes) {
+  EXPECT_TRUE(outcomes[1].killed());
+  for (const std::size_t rank : {0, 2}) {
+    EXPECT_TRUE(outcomes[rank].threw) << wire << ": " << outcomes[rank].text;
+    EXPECT_NE(outcomes[rank].text.find("rank 1"), std::string::npos) << outcomes[rank].text;
+    expect_before_deadline(outcomes[rank]);
+  }
+}
+
 TEST(NetFailure, AKilledRankIsNoticedByAllOthers) {
   for (const std::string& wire : wires_here()) {
     for (const std::int64_t count : {10, 300'000}) {
@@ -46,12 +56,7 @@ TEST(NetFailure, AKilledRankIsNoticedByAllOthers) {
         }
         return "noticed nothing";
       });
-      EXPECT_TRUE(outcomes[1].killed());
-      for (const std::size_t rank : {0, 2}) {
-        EXPECT_TRUE(outcomes[rank].threw) << wire << ": " << outcomes[rank].text;
-        EXPECT_NE(outcomes[rank].text.find("rank 1"), std::string::npos) << outcomes[rank].text;
-        expect_before_deadline(outcomes[rank]);
-      }
+      expect_rank_1_was_missed(wire, outcomes);
     }
   }
 }
@@ -74,12 +79,7 @@ TEST(NetFailure, ARankThatStoppedBeforeItWasKilledIsNoticedByAllOthers) {
       for (int call = 0; call < 20; ++call) reduce(c, 10);
       return "noticed nothing";
     });
-    EXPECT_TRUE(outcomes[1].killed());
-    for (const std::size_t rank : {0, 2}) {
-      EXPECT_TRUE(outcomes[rank].threw) << wire << ": " << outcomes[rank].text;
-      EXPECT_NE(outcomes[rank].text.find("rank 1"), std::string::npos) << outcomes[rank].text;
-      expect_before_deadline(outcomes[rank]);
-    }
+    expect_rank_1_was_missed(wire, outcomes);
   }
 }
 
