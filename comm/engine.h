@@ -257,6 +257,7 @@ class Engine {
   // What opening the box of a call that is not yet on the roster begins and ends with.
   void await_own_box(const SmallCall& small, const Signed& mine);
   void tell_opened(SmallCall& small, const Signed& mine);
+  void ring_peers(SmallCall& small);
   void hear_all(SmallCall& small);
   void hear_root(SmallCall& small, int root);
   void hear_senders(SmallCall& small);

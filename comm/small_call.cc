@@ -125,6 +125,11 @@ void Engine::open_box(SmallCall& small, std::uint64_t flag, const void* payload,
                       std::int64_t size) {
   if (!boxes_->free_to_write()) wait(Pending{.small = &small});
   boxes_->open(flag, payload, size);
+  ring_peers(small);
+}
+
+// The own box is open: who sleeps is woken.
+void Engine::ring_peers(SmallCall& small) {
   small.opened = true;
   for (int peer = 0; peer < world_; ++peer) {
     if (peer != rank_) block_->roster->doorbell(peer).ring();
@@ -142,10 +147,7 @@ void Engine::await_own_box(const SmallCall& small, const Signed& mine) {
 // The roster comes behind the box, for which the peers wait: their answer takes longer.
 void Engine::tell_opened(SmallCall& small, const Signed& mine) {
   show(mine);
-  small.opened = true;
-  for (int peer = 0; peer < world_; ++peer) {
-    if (peer != rank_) block_->roster->doorbell(peer).ring();
-  }
+  ring_peers(small);
 }
 
 void Engine::hear_all(SmallCall& small) {
