@@ -22,22 +22,39 @@ build() {  # preset, target...
   echo "sanitize: $preset built in $((SECONDS - began)) s"
 }
 
-run() {  # preset, target, argument...
-  local preset=$1 target=$2 began=$SECONDS
+run_alone() {  # preset, target, argument...
+  local preset=$1 target=$2 log=build/$1/$2.log began=$SECONDS
   shift 2
   # Older thread sanitizers refuse some random layouts of memory.
   local fixed=()
   [[ "$preset" == tsan ]] && setarch -R true 2>/dev/null && fixed=(setarch -R)
-  if cmake --build --preset "$preset" -j "$jobs" --target "$target" >"build/$preset/$target.log" 2>&1 &&
-     timeout 900 "${fixed[@]}" "build/$preset/tests/$target" "$@" >>"build/$preset/$target.log" 2>&1; then
-    passed=$((passed + 1))
-    grep "sanitized:" "build/$preset/$target.log"
+  if timeout 900 "${fixed[@]}" "build/$preset/tests/$target" "$@" >"$log" 2>&1; then
+    grep "sanitized:" "$log"
     echo "sanitize: $preset $target passed in $((SECONDS - began)) s"
   else
-    failed=$((failed + 1))
-    tail -n 60 "build/$preset/$target.log"
+    tail -n 60 "$log"
     echo "sanitize: $preset $target FAILED"
+    return 1
   fi
+}
+
+running=0
+finish_one() {
+  if wait -n; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  running=$((running - 1))
+}
+
+# Starts a program as soon as fewer than `jobs` run; what could not be built is told here.
+run() {  # preset, target, argument...
+  if ! cmake --build --preset "$1" -j "$jobs" --target "$2" >"build/$1/$2.log" 2>&1; then
+    failed=$((failed + 1))
+    tail -n 60 "build/$1/$2.log"
+    echo "sanitize: $1 $2 NOT BUILT"
+    return
+  fi
+  ((running < jobs)) || finish_one
+  run_alone "$@" &
+  running=$((running + 1))
 }
 
 units=()
@@ -50,12 +67,12 @@ for source in tests/fuzz/*_fuzz.cc; do
 done
 
 build asan "${units[@]}" "${fuzzers[@]}"
+build tsan test_comm
+run tsan test_comm --gtest_brief=1
 # NetLibrary starts whole programs, which this build leaves out; `make test` has them.
 for unit in "${units[@]}"; do run asan "$unit" --gtest_brief=1 --gtest_filter=-NetLibrary.*; done
 for fuzzer in "${fuzzers[@]}"; do run asan "$fuzzer" --seconds 5 "tests/fuzz/corpus/$fuzzer"; done
-
-build tsan test_comm
-run tsan test_comm --gtest_brief=1
+while ((running > 0)); do finish_one; done
 
 echo "$passed passed, $failed failed"
 ((failed == 0 && passed > 0))
