@@ -98,8 +98,8 @@ def carried_Bps(rate):
     return LARGE / 2 / call_seconds(out.name, "all_gather")
 
 
-# What is copied on its way, or offered, goes in blocks of at most this.
-BLOCK_BYTES = 1 << 20
+# What goes over a network goes in blocks of this, by number of ranks: what comm/transport/net.cc computes.
+BLOCK_BYTES = {4: 256 << 10, 8: 128 << 10}
 
 
 def hierarchy(ranks):
@@ -129,8 +129,9 @@ work * <-> * message {work["memory_message_s"] * 1e9}ns cost {work["memory_s_per
 work {first} <-> {second} message {work["network_message_s"] * 1e9}ns cost {work["network_s_per_byte"] * 1e9}ns/B
 cores machine * {cores}
 """)
+    segments = max(1, LARGE // world // BLOCK_BYTES[world])
     say([SINEW, "simulate", "--op", "all_reduce", "--algo", "ring,hierarchical", "--group", str(ranks), "--bytes",
-         str(LARGE), "--segments", str(max(1, LARGE // world // BLOCK_BYTES)), "--topology", str(topology), "--json",
+         str(LARGE), "--segments", str(segments), "--topology", str(topology), "--json",
          str(RUNS / "simulated.jsonl")])
     simulated = {row["algo"]: row["simulated_us"] for row in lines_of("simulated.jsonl")}
     rows = []

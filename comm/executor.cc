@@ -214,8 +214,10 @@ bool Execution::advance(std::size_t index) {
 bool Execution::advance_send(const PlanStep& step, State& state, std::int64_t until) {
   bool moved = false;
   const Source source = source_of(step);
+  const std::int64_t least = worthwhile_bytes(step);
   if (state.oldest != 0) collect_released(step, state, &moved);
   while (state.issued < until || !state.opened) {
+    if (until < state.size && until - state.issued < least) break;
     const Sent sent = transport_.send(step.peer, lane_of(step.lane), flag_of(state.size),
                                       state.source + state.issued, until - state.issued, source);
     if (sent.size_bytes == Sent::kNoCredit) break;
@@ -233,6 +235,16 @@ bool Execution::advance_send(const PlanStep& step, State& state, std::int64_t un
   }
   if (state.opened && state.issued == state.size && state.oldest == 0) finish(state);
   return moved;
+}
+
+// What is held back never holds back the bytes that it waits for. Those wait for other steps only:
+// the dependences of this one and all that those wait for. Of a plan that completes without
+// buffering no such step waits for this one, be it as a whole, since there a send happens together
+// with its receive once all steps that either depends on have (rendezvous.h). Where a schedule
+// needs buffers, as when ranks exchange in place, a lane holds fewer bytes than a step may have, so
+// nothing is held back.
+std::int64_t Execution::worthwhile_bytes(const PlanStep& step) const {
+  return work_.plan->unbuffered ? transport_.worthwhile_bytes(step.peer, lane_of(step.lane)) : 0;
 }
 
 // Once a message exposes the source, this step's later ones count as done in order with it, copied

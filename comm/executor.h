@@ -107,6 +107,8 @@ class Execution {
   std::int64_t gather_sources(const PlanStep& step, const State& state, std::int64_t until);
   void use_sources(const PlanStep& step, std::int64_t size);
   bool advance_local(const PlanStep& step, State& state, std::int64_t until);
+  // Fewer bytes of a send wait until more of it are ready.
+  [[nodiscard]] std::int64_t worthwhile_bytes(const PlanStep& step) const;
   void collect_released(const PlanStep& step, State& state, bool* moved);
   bool consume(const PlanStep& step, State& state, const Message& message, std::int64_t size);
   // The most of a message that is worth taking at once.

@@ -64,6 +64,7 @@ class Compiler {
         options_(options) {
     plan_.contract = schedule.contract;
     plan_.rank = rank;
+    plan_.unbuffered = options.unbuffered;
     plan_.scratch_chunk = program_.scratch_chunk;
     std::uint32_t next = 0;
     for (const Step& step : program_.steps) {

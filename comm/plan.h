@@ -72,8 +72,9 @@ struct Plan {
   std::vector<PlanDependence> dependences;
   std::vector<PlanOperand> operands;
   std::vector<std::uint32_t> scratch_chunk;
-  bool receives = false;  // any message
-  bool forwards = false;  // sends what is not the caller's input, or receives what is not output
+  bool receives = false;    // any message
+  bool unbuffered = false;  // as CompileOptions
+  bool forwards = false;    // sends what is not the caller's input, or receives what is not output
 };
 
 struct CompileOptions {

@@ -71,6 +71,11 @@ class Transport {
   [[nodiscard]] virtual Sent send(int peer, int lane, std::uint64_t flag, const std::byte* data,
                                   std::int64_t size_bytes, Source source) = 0;
   [[nodiscard]] virtual bool released(int peer, int lane, std::uint64_t sequence) = 0;
+  // Fewer bytes are not worth a message while more of the same data are about to be ready.
+  [[nodiscard]] virtual std::int64_t worthwhile_bytes(int peer, int lane) const {
+    (void)peer, (void)lane;
+    return 0;
+  }
 
   // The oldest unreleased message from peer, if it has arrived.
   [[nodiscard]] virtual bool peek(int peer, int lane, Message* message) = 0;

@@ -43,6 +43,10 @@ class NetTransport final : public Transport, private WireSink {
   [[nodiscard]] Sent send(int peer, int lane, std::uint64_t flag, const std::byte* data,
                           std::int64_t size_bytes, Source source) override;
   [[nodiscard]] bool released(int peer, int lane, std::uint64_t sequence) override;
+  // A whole block: each costs a rendezvous, whose words cross the network and wait for a processor.
+  [[nodiscard]] std::int64_t worthwhile_bytes(int, int lane) const override {
+    return layout_.slot_bytes(lane);
+  }
   [[nodiscard]] bool peek(int peer, int lane, Message* message) override;
   [[nodiscard]] bool read(int peer, const Message& message, std::int64_t offset, std::byte* target,
                           std::int64_t size_bytes) override;

@@ -33,6 +33,9 @@ class RoutedTransport final : public Transport {
   [[nodiscard]] bool released(int peer, int lane, std::uint64_t sequence) override {
     return route(peer).released(peer, lane, sequence);
   }
+  [[nodiscard]] std::int64_t worthwhile_bytes(int peer, int lane) const override {
+    return route(peer).worthwhile_bytes(peer, lane);
+  }
   [[nodiscard]] bool peek(int peer, int lane, Message* message) override {
     return route(peer).peek(peer, lane, message);
   }
@@ -47,7 +50,9 @@ class RoutedTransport final : public Transport {
   }
 
  private:
-  [[nodiscard]] Transport& route(int peer) { return *routes_[static_cast<std::size_t>(peer)]; }
+  [[nodiscard]] Transport& route(int peer) const {
+    return *routes_[static_cast<std::size_t>(peer)];
+  }
   std::vector<Transport*> routes_;
   Traits traits_;
 };

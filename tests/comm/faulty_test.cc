@@ -6,11 +6,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 
 #include "comm/communicator.h"
 #include "comm/error.h"
+#include "sched/collective/registry.h"
 #include "tests/comm/support/collective_case.h"
 #include "tests/comm/support/exchanges.h"
 #include "tests/comm/support/failures.h"
@@ -43,6 +45,28 @@ TEST(Faulty, DelaysOvertakingAndCutMessagesChangeNoResult) {
       failures.add(check_messages(communicator));
       failures.add(check_split(communicator));
       failures.add(check_several_in_flight(communicator));
+    });
+  }
+}
+
+// Ranks that pass on what arrives hold all of it back, the strictest that a transport may ask for.
+TEST(Faulty, SendsThatWaitForAllOfTheirBytesComeToAnEndInEveryAlgorithmAndWorld) {
+  Failures failures;
+  for (int world = 2; world <= 6; ++world) {
+    const Faults faults{.seed = test_seed() + static_cast<std::uint64_t>(world),
+                        .worthwhile_bytes = std::numeric_limits<std::int64_t>::max()};
+    run_faulty(world, {.timeout_s = 20}, faults, [&](Communicator& communicator) {
+      for (const sched::Algorithm& row : sched::algorithms()) {
+        if (!row.refuse({.world = world}).empty()) continue;
+        for (const Place place : {Place::kApart, Place::kInPlace}) {
+          failures.add(run_case(communicator, {.op = row.op,
+                                               .algorithm = std::string(row.name),
+                                               .dtype = DType::kI32,
+                                               .count = 5000,
+                                               .root = world - 1,
+                                               .place = place}));
+        }
+      }
     });
   }
 }

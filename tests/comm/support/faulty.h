@@ -2,9 +2,10 @@
 // does follows from its seed and the order of its calls, so a failure replays.
 //
 // Within the contract of transport.h it delays arrivals, credits and releases by some polls, lets
-// lanes overtake each other, cuts messages smaller and refuses to expose sources: none of that may
-// change a result. Beyond the contract it can lose one message, garble its flag, or fail to read
-// the sender's memory: that must become an error on every rank within the deadline.
+// lanes overtake each other, cuts messages smaller, refuses to expose sources and says how many
+// bytes are worth a message: none of that may change a result. Beyond the contract it can lose one
+// message, garble its flag, or fail to read the sender's memory: that must become an error on every
+// rank within the deadline.
 //
 // Never does: touch payload bytes. Threads: as the transport it wraps.
 #pragma once
@@ -24,6 +25,7 @@ struct Faults {
   std::uint64_t seed = 0;
   Kind kind = Kind::kNone;
   std::int64_t at_message = 0;  // of this rank's sends, or reads, from 0
+  std::int64_t worthwhile_bytes = 0;
 };
 
 class FaultyTransport final : public Transport {
@@ -34,6 +36,9 @@ class FaultyTransport final : public Transport {
   [[nodiscard]] Sent send(int peer, int lane, std::uint64_t flag, const std::byte* data,
                           std::int64_t size_bytes, Source source) override;
   [[nodiscard]] bool released(int peer, int lane, std::uint64_t sequence) override;
+  [[nodiscard]] std::int64_t worthwhile_bytes(int, int) const override {
+    return faults_.worthwhile_bytes;
+  }
   [[nodiscard]] bool peek(int peer, int lane, Message* message) override;
   [[nodiscard]] bool read(int peer, const Message& message, std::int64_t offset, std::byte* target,
                           std::int64_t size_bytes) override {

@@ -1,0 +1,102 @@
+// What a rank passes on while it still arrives: over a transport where a message is dear it leaves
+// in whole blocks, however small the pieces are that come in.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "comm/executor.h"
+#include "comm/plan.h"
+#include "sched/collective/registry.h"
+
+namespace sinew::comm::testing {
+namespace {
+
+constexpr std::int64_t kPieceBytes = 64;
+
+// Each look finds at most one piece more; what is sent is noted and gone at once.
+class TricklingTransport final : public Transport {
+ public:
+  TricklingTransport(std::int64_t worthwhile_bytes, std::int64_t most_bytes)
+      : worthwhile_bytes_(worthwhile_bytes), most_bytes_(most_bytes) {}
+  [[nodiscard]] const Traits& traits() const override { return traits_; }
+  [[nodiscard]] Sent send(int, int, std::uint64_t flag, const std::byte*, std::int64_t size_bytes,
+                          Source) override {
+    flag_ = flag;
+    sizes.push_back(std::min(size_bytes, most_bytes_));
+    return {.size_bytes = sizes.back(), .sequence = sizes.size()};
+  }
+  [[nodiscard]] bool released(int, int, std::uint64_t) override { return true; }
+  [[nodiscard]] std::int64_t worthwhile_bytes(int, int) const override { return worthwhile_bytes_; }
+  [[nodiscard]] bool peek(int, int, Message* message) override {
+    if (left_bytes == 0 || !due_) return false;
+    *message = {.flag = flag_, .size_bytes = std::min(kPieceBytes, left_bytes), .data = piece_};
+    return true;
+  }
+  [[nodiscard]] bool read(int, const Message&, std::int64_t, std::byte*, std::int64_t) override {
+    return false;
+  }
+  void release(int, int) override {
+    left_bytes -= std::min(kPieceBytes, left_bytes);
+    due_ = false;
+  }
+  void next(std::uint64_t flag) {
+    flag_ = flag;
+    due_ = true;
+  }
+
+  std::int64_t left_bytes = 0;
+  std::vector<std::int64_t> sizes;
+
+ private:
+  std::int64_t worthwhile_bytes_;
+  std::int64_t most_bytes_;
+  std::uint64_t flag_ = 0;
+  bool due_ = false;
+  std::byte piece_[kPieceBytes] = {};
+  Traits traits_{.name = "trickling", .credits = 8, .slot_bytes = 4096};
+};
+
+// The sizes in which the middle rank of a chain passes `bytes` on.
+std::vector<std::int64_t> relayed(std::int64_t bytes, std::int64_t worthwhile_bytes,
+                                  std::int64_t most_bytes) {
+  const sched::Algorithm* row = nullptr;
+  for (const sched::Algorithm& each : sched::algorithms()) {
+    if (each.op == sched::Collective::kBroadcast && each.name == "chain") row = &each;
+  }
+  if (row == nullptr) return {};
+  const sched::Schedule schedule = sched::generate(*row, {.world = 3, .root = 0});
+  const Plan plan = compile_whole(schedule, 1, true);
+  std::vector<std::byte> buffer(static_cast<std::size_t>(bytes));
+  TricklingTransport transport(worthwhile_bytes, most_bytes);
+  transport.left_bytes = bytes;
+  constexpr std::uint64_t kFlag = 7;
+  Execution execution(transport);
+  execution.start({.plan = &plan,
+                   .input = buffer.data(),
+                   .output = buffer.data(),
+                   .count = bytes,
+                   .dtype = DType::kU8,
+                   .flag = kFlag});
+  for (std::int64_t look = 0; look < 2 * bytes && execution.running(); ++look) {
+    transport.next(kFlag);
+    static_cast<void>(execution.progress());
+  }
+  EXPECT_FALSE(execution.running());
+  return transport.sizes;
+}
+
+TEST(Relay, WhatArrivesInPiecesLeavesInBlocksThatAreWorthAMessage) {
+  EXPECT_EQ(relayed(1024, 256, 256), (std::vector<std::int64_t>{256, 256, 256, 256}));
+  EXPECT_EQ(relayed(900, 256, 256), (std::vector<std::int64_t>{256, 256, 256, 132}));
+  EXPECT_EQ(relayed(192, 256, 256), (std::vector<std::int64_t>{192}));
+  EXPECT_EQ(relayed(640, 256, 128), (std::vector<std::int64_t>{128, 128, 128, 128, 128}));
+}
+
+TEST(Relay, WhereAMessageCostsNothingEachPieceLeavesAtOnce) {
+  EXPECT_EQ(relayed(256, 0, 4096), (std::vector<std::int64_t>{64, 64, 64, 64}));
+}
+
+}  // namespace
+}  // namespace sinew::comm::testing
