@@ -290,10 +290,11 @@ bool testing::messages_scenario(device::Stream&) {
       own[rank] = std::make_unique<DeviceMessages>(bootstrap, options);
       std::vector<float> values(150);
       std::iota(values.begin(), values.end(), static_cast<float>(rank * 1000));
+      const DeviceArray<float> out(values.size()), in(values.size());  // outlive both streams' work
       device::Stream sends;
       device::Stream receives;
-      const DeviceArray<float> out(values, sends);
-      const DeviceArray<float> in(values.size());
+      sends.copy(out.data(), values.data(), values.size() * sizeof(float));
+      sends.synchronize();
       const int peer = static_cast<int>(1 - rank);
       for (int i = 0; i < 2; ++i) {
         own[rank]->receive({reinterpret_cast<char*>(in.data()), 150, DType::kF32, peer, 0},

@@ -1,5 +1,6 @@
 // Leaves out each REQUIRED statement in turn: a wrong result, an error of the twin or a race must
 // follow.
+#include <set>
 #include <string>
 
 #include "tests/gpu/device_array.h"
@@ -79,7 +80,11 @@ TEST(Mutants, EveryAcquireIsMissedWhenItIsRelaxed) {
 
 TEST(Mutants, ScenariosAreRightWhenNothingIsLeftOut) {
   for_each_schedule([](device::Stream& stream) {
-    for (const Scenario& scenario : kScenarios) EXPECT_TRUE(scenario.run(stream)) << scenario.file;
+    std::set<decltype(Scenario::run)> runs;  // some belong to several files
+    for (const Scenario& scenario : kScenarios) {
+      if (!runs.insert(scenario.run).second) continue;
+      EXPECT_TRUE(scenario.run(stream)) << scenario.file;
+    }
   });
 }
 

@@ -35,10 +35,9 @@ void __tsan_on_report(void*) {
   ++expected;
   if (one_is_enough) sinew::twin::stop_launches(true);
 }
-// A test may produce the same race again and must see it again. The listener judges: the runtime's
-// own exit code would count expected races too.
+// A test may produce the same race again and must see it again.
 const char* __tsan_default_options() {
-  return "suppress_equal_stacks=0 suppress_equal_addresses=0 exitcode=0";
+  return "suppress_equal_stacks=0 suppress_equal_addresses=0";
 }
 }
 

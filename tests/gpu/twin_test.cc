@@ -329,7 +329,7 @@ TEST(Twin, MissingOrderShowsUnderSomeSchedule) {
   const std::vector<float> source = normal_values(256, 2);
   for (const MissingOrder& missing : kMissingOrders) {
     if (missing.only_by_detector && !kRaceDetector) continue;
-    const ExpectRaces expect;
+    const ExpectRaces expect(Enough::kFirst);
     bool seen = false;
     for (const twin::Config& config : schedules(8)) seen = seen || shows(missing, config, source);
     EXPECT_TRUE(seen) << missing.removed;

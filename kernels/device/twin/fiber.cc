@@ -28,6 +28,8 @@ void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 void* __tsan_get_current_fiber(void);
 void __tsan_acquire(void* address);
 void __tsan_release(void* address);
+void AnnotateIgnoreReadsBegin(const char* file, int line);  // reads and writes, in truth
+void AnnotateIgnoreReadsEnd(const char* file, int line);
 }
 #endif
 
@@ -126,8 +128,6 @@ void adopt_thread(Context& context) {
 }
 
 void prepare_fiber(Context& context, void (*entry)(), std::size_t stagger) {
-  unpoison(context.stack,
-           context.stack_bytes);  // frames of a launch that ended early may have left marks
   context.fake_stack = nullptr;
   const std::size_t usable = context.stack_bytes - stagger % kPage;
 #if defined(__x86_64__)
@@ -185,6 +185,12 @@ void order_release([[maybe_unused]] void* token) {
 void order_acquire([[maybe_unused]] void* token) {
 #if defined(SINEW_TWIN_THREAD)
   __tsan_acquire(token);
+#endif
+}
+
+void watch_accesses([[maybe_unused]] bool watched) {
+#if defined(SINEW_TWIN_THREAD)
+  (watched ? AnnotateIgnoreReadsEnd : AnnotateIgnoreReadsBegin)(__FILE__, __LINE__);
 #endif
 }
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 #include "kernels/device/twin/engine.h"
 #include "kernels/device/twin/state.h"
@@ -62,6 +63,11 @@ Fiber* pick_priority(Launch& launch) {
   return fiber;
 }
 
+// Undoes what stop_launches did to the fiber, which a later launch will use.
+void watch_again(Fiber& fiber) {
+  if (!std::exchange(fiber.watched, true)) watch_accesses(true);
+}
+
 void run_next() {
   if (stopping.load(std::memory_order_relaxed)) fail("stopped on request");
   Fiber& from = self();
@@ -115,7 +121,12 @@ Fiber* pick(Launch& launch) {
   return nullptr;
 }
 
-void stop_launches(bool stop) { stopping.store(stop, std::memory_order_relaxed); }
+void stop_launches(bool stop) {
+  stopping.store(stop, std::memory_order_relaxed);
+  if (!stop || current == nullptr || !self().watched) return;
+  self().watched = false;
+  watch_accesses(false);
+}
 
 void block_self() { run_next(); }
 
@@ -209,6 +220,7 @@ void fail(const char* format, ...) {
                 fiber.thread_index.y, fiber.thread_index.z, fiber.site.file_name(),
                 static_cast<unsigned>(fiber.site.line()));
   record_failure(launch, place);
+  watch_again(fiber);
   order_release(&launch.end_token);
   current = nullptr;
   switch_fiber(fiber.context, launch.main, Leaving::kForNow);
@@ -222,6 +234,7 @@ void fiber_entry() {
   Launch& launch = *block.launch;
   order_acquire(&launch.start_token);
   launch.body(launch.argument);
+  watch_again(fiber);
   if (!fiber.copies.empty()) fail("the thread exits with cp.async still in flight");
   if (!fiber.products.empty()) fail("the thread exits with wgmma still in flight");
   order_release(&launch.end_token);

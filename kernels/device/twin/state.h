@@ -95,6 +95,7 @@ struct Fiber : Thread {
   int barrier_result = 0;
   GroupQueue<AsyncCopy, 256, 32> copies;
   GroupQueue<Product, 64, 16> products;
+  bool watched = true;    // by the race detector
   char arrive_token = 0;  // addresses that stand for happens-before edges
   char resume_token = 0;
 };

@@ -11,13 +11,16 @@ namespace {
 
 constexpr int kLanes = 32;
 
+// A row of eight floats. Compilers take vectors of this form, whatever the machine has.
+using Row = float __attribute__((vector_size(32)));
+
 float low(std::uint32_t pair) { return __builtin_bit_cast(float, pair << 16); }
 float high(std::uint32_t pair) { return __builtin_bit_cast(float, pair & 0xffff0000U); }
 
 void compute_mma(std::uint32_t mask, void* const* arguments) {
   if (mask != ~0U) fail("mma: all 32 lanes of the warp must take part");
   float a[16][16];
-  float b[16][8];
+  Row b[16];
   for (int lane = 0; lane < kLanes; ++lane) {
     const auto& in = *static_cast<const MmaArgument*>(arguments[lane]);
     const int g = lane / 4;
@@ -33,11 +36,9 @@ void compute_mma(std::uint32_t mask, void* const* arguments) {
       b[2 * t + i * 8 + 1][g] = high(in.b[i]);
     }
   }
-  float product[16][8] = {};
+  Row product[16] = {};
   for (int i = 0; i < 16; ++i) {
-    for (int k = 0; k < 16; ++k) {
-      for (int j = 0; j < 8; ++j) product[i][j] += a[i][k] * b[k][j];
-    }
+    for (int k = 0; k < 16; ++k) product[i] += a[i][k] * b[k];
   }
   for (int lane = 0; lane < kLanes; ++lane) {
     auto& out = *static_cast<MmaArgument*>(arguments[lane]);
