@@ -72,8 +72,10 @@ using FloatWords = SingleWords<V, float>;
 template <class V>
 using WidenedWords = SingleWords<V, bf16>;
 
+// Inlined always: sums whose address a call takes would live in memory.
 template <class V, int kRows, int kVectors, Edge kEdge, Beta kBeta, typename Element>
-void store_sums(const GemmTile<Element>& tile, const typename V::Vector (&sum)[kRows][kVectors]) {
+[[gnu::always_inline]] inline void store_sums(const GemmTile<Element>& tile,
+                                              const typename V::Vector (&sum)[kRows][kVectors]) {
   const auto alpha = V::broadcast(&tile.alpha);
   const auto beta = V::broadcast(&tile.beta);
 #pragma GCC unroll 16

@@ -28,17 +28,38 @@ struct Avx2 {
   static Vector load_partial(const float* x, int count) {
     return _mm256_maskload_ps(x, mask(count));
   }
+  // In halves, quarters and eighths: processors of the Zen kind run the masked store as microcode.
   static void store_partial(float* x, Vector v, int count) {
-    _mm256_maskstore_ps(x, mask(count), v);
+    if (count == kLanes) return store(x, v);
+    __m128 rest = _mm256_castps256_ps128(v);
+    if (count & 4) {
+      _mm_storeu_ps(x, rest);
+      x += 4;
+      rest = _mm256_extractf128_ps(v, 1);
+    }
+    if (count & 2) {
+      _mm_storel_pi(reinterpret_cast<__m64*>(x), rest);
+      x += 2;
+      rest = _mm_movehl_ps(rest, rest);
+    }
+    if (count & 1) _mm_store_ss(x, rest);
   }
   static Vector load(const bf16* x) {
-    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+    return widened(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
   }
   static Vector load_partial(const bf16* x, int count) {
-    bf16 whole[kLanes] = {};
-    std::memcpy(whole, x, static_cast<std::size_t>(count) * sizeof(bf16));
-    return load(whole);
+    if (count == kLanes) return load(x);
+    std::uint64_t upper = 0;
+    if (count & 1) upper = x[count - 1].bits;
+    if (count & 2) {
+      std::uint32_t two;
+      std::memcpy(&two, x + (count & 4), sizeof(two));
+      upper = upper << 32 | two;
+    }
+    __m128i bits = _mm_cvtsi64_si128(static_cast<std::int64_t>(upper));
+    if (count & 4)
+      bits = _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(x)), bits);
+    return widened(bits);
   }
   // To nearest even by adding half a unit less one, and one more when the kept part is odd; a NaN
   // keeps its upper bits and becomes quiet.
@@ -109,6 +130,9 @@ struct Avx2 {
   }
 
  private:
+  static Vector widened(__m128i bits) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
   static Vector merge_low(Vector x, Vector y) {
     return _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(x), _mm256_castps_pd(y)));
   }
