@@ -29,23 +29,25 @@ fi
 # script is killed the launcher is told. Ctrl-\ asks it to end, too; one that has not ended after two seconds is killed
 # by the next signal.
 launcher=
-told=
-tell() {  # tell SIGNAL THAT_THE_LAUNCHER_GETS
-  if [[ -n $told ]]; then
+told=      # the exit code that follows from the first signal
+tellings=0
+told_s=0
+tell() {  # tell EXIT_CODE SIGNAL_THAT_THE_LAUNCHER_GETS
+  # The next signal may come between any two commands: one that both asks and notes.
+  if ((tellings++ || (told_s = SECONDS, 0))); then
     # With its whole group, of which none may go on holding the output.
     ((SECONDS - told_s < 2)) || kill -s KILL -- "-$launcher" 2>/dev/null
     return
   fi
-  told=$((128 + $(kill -l "$1")))
-  told_s=$SECONDS
+  told=$1
   [[ -z $launcher ]] || kill -s "$2" "$launcher" 2>/dev/null
 }
-for signal in INT TERM HUP; do trap "tell $signal $signal" $signal; done
-trap 'tell QUIT TERM' QUIT
+for signal in INT TERM HUP; do trap "tell $((128 + $(kill -l $signal))) $signal" $signal; done
+trap "tell $((128 + $(kill -l QUIT))) TERM" QUIT
 # What the ranks print passes through here. Open MPI would tell at length that nobody reads it any more, or not at all
 # that the disk is full.
-trap 'tell PIPE TERM' PIPE
-trap 'echo "mpirun.sh: standard output cannot be written" >&2; tell USR1 TERM; told=1' USR1
+trap "tell $((128 + $(kill -l PIPE))) TERM" PIPE
+trap 'echo "mpirun.sh: standard output cannot be written" >&2; tell 1 TERM; told=1' USR1
 pass_on() {
   trap '' INT TERM HUP QUIT  # until the launcher has ended
   cat 2>/dev/null && exit

@@ -243,6 +243,19 @@ TEST(Launcher, HasASignalOfTheGroupOnce) {
   EXPECT_EQ(folder.read("noted"), "TERM\n");
 }
 
+// As from timeout, which tells its child and then the whole group: the second comes at any moment
+// of the first one's handling.
+TEST(Launcher, StandsAShowerOfSignals) {
+  for (int round = 0; round < 5; ++round) {
+    const TestFolder folder;
+    const Outcome outcome = with_noting_launcher(
+        folder, "", "for ((i = 0; i < 300; ++i)); do kill -TERM $script; done; wait $script");
+    EXPECT_FALSE(outcome.timed_out);
+    EXPECT_EQ(outcome.exit_code, 128 + SIGTERM) << outcome.err;
+    EXPECT_EQ(folder.read("noted"), "TERM\n");
+  }
+}
+
 TEST(Launcher, IsAskedToEndByAQuitToo) {
   const TestFolder folder;
   const Outcome outcome = with_noting_launcher(folder, "env --default-signal=QUIT ",
