@@ -12,8 +12,10 @@ namespace fs = std::filesystem;
 
 std::string followed(const std::string& path) {
   std::error_code ignored;
-  const bool leads = fs::is_symlink(path, ignored) && fs::exists(path, ignored);
-  return leads ? fs::canonical(path, ignored).string() : path;
+  if (!fs::is_symlink(path, ignored) || !fs::exists(path, ignored)) return path;
+  // What /dev/stdout leads to may be a pipe, which has no name.
+  const fs::path target = fs::canonical(path, ignored);
+  return target.empty() ? path : target.string();
 }
 
 std::string create_aside(const std::string& path) {

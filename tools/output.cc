@@ -1,9 +1,11 @@
 #include "tools/output.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -21,8 +23,23 @@ fs::path folder_of(const std::string& path) {
   return folder.empty() ? fs::path(".") : folder;
 }
 
-// A file or nothing at all takes its name at the end; a device or a pipe has nothing to replace.
+// The standard stream that goes to this file; -1: none does.
+int stream_to(const std::string& path) {
+  struct stat named {};
+  if (stat(path.c_str(), &named) != 0) return -1;
+  for (const int descriptor : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat opened {};
+    if (fstat(descriptor, &opened) == 0 && opened.st_dev == named.st_dev &&
+        opened.st_ino == named.st_ino)
+      return descriptor;
+  }
+  return -1;
+}
+
+// A file or nothing at all takes its name at the end; a device or a pipe has nothing to replace,
+// and neither has a file that takes what is printed.
 bool is_replaced(const std::string& path) {
+  if (stream_to(path) >= 0) return false;
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   return !fs::exists(status) || fs::is_regular_file(status);
@@ -42,8 +59,9 @@ std::string refusal(const std::string& path) {
   const fs::path folder = folder_of(path);
   if (!fs::is_directory(folder, error))
     return because(fmt::format("there is no folder '{}'", folder.string()));
-  if (access(folder.c_str(), W_OK | X_OK) != 0)
-    return because(fmt::format("folder '{}': {}", folder.string(), std::strerror(errno)));
+  const std::string unwritable = why_unwritable(folder.string());
+  if (!unwritable.empty())
+    return because(fmt::format("folder '{}': {}", folder.string(), unwritable));
   // A name that is too long, or one that ends with a slash, is found by asking for it.
   if (!fs::exists(status) && status.type() == fs::file_type::none) return because(error.message());
   if (path.back() == '/') return because("there is no such folder");
@@ -51,6 +69,17 @@ std::string refusal(const std::string& path) {
 }
 
 }  // namespace
+
+std::string why_unwritable(const std::string& folder) {
+  // Only creating a file tells: root may write everywhere by its rights, and yet neither in /proc
+  // nor in a folder of another machine that keeps root out.
+  std::string name = folder + "/.sinew-XXXXXX";
+  const int descriptor = mkstemp(name.data());
+  if (descriptor < 0) return std::strerror(errno);
+  close(descriptor);
+  unlink(name.c_str());
+  return {};
+}
 
 Output::Output(std::string option, std::string path)
     : option_(std::move(option)), path_(std::move(path)) {
@@ -68,7 +97,13 @@ void Output::open() {
   if (file_ != nullptr) return;
   const std::string aside = is_replaced(path_) ? model::create_aside(path_) : path_;
   opened_ = aside.empty() ? path_ : aside;  // empty: there is nothing aside
-  if (!aside.empty()) file_ = std::fopen(aside.c_str(), "w");
+  const int stream = stream_to(opened_);
+  if (stream >= 0) {
+    std::fflush(stdout);
+    file_ = fdopen(dup(stream), "w");  // behind what was printed, and before what comes
+  } else if (!aside.empty()) {
+    file_ = std::fopen(aside.c_str(), "w");
+  }
   if (file_ == nullptr) fail();
 }
 

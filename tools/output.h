@@ -4,9 +4,10 @@
 //
 // Never does: make folders. Threads: one object, one thread.
 // Invariants
-//   1. Nothing is created before the first write() or keep().
-//   2. PATH changes in keep() only, unless it names a device or a pipe: those are written as they
-//      are.
+//   1. Nothing that is created stays before the first write() or keep().
+//   2. PATH changes in keep() only, unless it names a device, a pipe or where a standard stream
+//   goes
+//      (/dev/stdout): those are written as they are.
 //   3. What a run wrote before it failed stays in PATH.partial, unless the disk was full. A file of
 //      that name that is already there stays what it is: the next is PATH.partial2.
 #pragma once
@@ -16,6 +17,10 @@
 #include <string_view>
 
 namespace sinew::tools {
+
+// Why no file can be created in a folder that exists; empty when one can: it creates one and
+// removes it.
+[[nodiscard]] std::string why_unwritable(const std::string& folder);
 
 class Output {
  public:

@@ -12,6 +12,7 @@
 
 #include "model/checkpoint.h"
 #include "sched/base/error.h"
+#include "tools/output.h"
 
 namespace sinew::tools {
 namespace {
@@ -51,7 +52,8 @@ RunFolder::RunFolder(const std::string& path, const std::string& resume) {
   fs::create_directories(path, error);
   if (error) refuse(path, error.message());
   if (!fs::is_directory(path, error)) refuse(path, "it is no folder");
-  if (access(path.c_str(), W_OK | X_OK) != 0) refuse(path, std::strerror(errno));
+  const std::string unwritable = why_unwritable(path);
+  if (!unwritable.empty()) refuse(path, unwritable);
   if (fs::exists(fs::path(path) / "latest", error) && !goes_on(resume, path)) {
     throw UsageError(fmt::format(
         "--out '{}' holds the checkpoints of a run: go on with --resume {}, or name another folder",

@@ -201,6 +201,7 @@ const std::vector<std::pair<int, Bad>> kBadTogether = {
     {2, {"coll --dtype f32,", {"''", "bf16"}}},
     {2, {train("--out /proc/x"), {"--out", "/proc/x", "name a folder"}}},
     {2, {"coll --transport nope", {"'nope'", "shm"}}},
+    {2, {train("--out /proc"), {"--out", "/proc", "name a folder"}}},
     {2, {"layouts --dtype f64,f16", {"'f16'", "f64", "bf16-sr"}}},
     {2, {"layouts --model nope", {"'nope'", "byte-tiny"}}},
     {2, {"layouts --fault wte", {"--fault 'wte'", "wte.weight, wpe.weight"}}},

@@ -41,6 +41,26 @@ TEST(Output, FollowsALink) {
   EXPECT_EQ(folder.read("file"), "after");
 }
 
+// Where standard output goes to a file or a pipe, that has the table and the records.
+TEST(Output, WritesBesideWhatIsPrinted) {
+  const TestFolder folder;
+  const std::string file = folder.path("all");
+  for (const std::string& rest :
+       {"/dev/stdout > " + file, "/dev/stdout | cat > " + file, file + " > " + file}) {
+    const Outcome outcome =
+        run_process({"bash", "-c",
+                     "set -o pipefail; " SINEW_BINARY_DIR
+                     "/sinew verify --op all_reduce,barrier --algo binomial --world 2 --json " +
+                         rest},
+                    30000);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const std::string text = folder.read("all");
+    for (const char* part : {"operation ", "\nall_reduce ", "\n{\"op\": \"all_reduce\"",
+                             "\nbarrier ", "\n{\"op\": \"barrier\""})
+      EXPECT_NE(text.find(part), std::string::npos) << rest << part << text;
+  }
+}
+
 TEST(Output, LeavesAFileOfTheNameThatItTakesMeanwhile) {
   const TestFolder folder;
   folder.write("file.partial", "mine");
@@ -83,7 +103,8 @@ TEST(Output, RefusesWhatCannotBecomeAFile) {
        {folder.path(""), folder.path("no/x"), file + "/x", folder.path("no/"),
         folder.path(std::string(300, 'x')), std::string("/proc/x")})
     EXPECT_THROW(tools::Output("--json", path).keep("x"), Error) << path;
-  for (const std::string& path : {folder.path(""), folder.path("no/x"), file + "/x"})
+  for (const std::string& path :
+       {folder.path(""), folder.path("no/x"), file + "/x", std::string("/proc/x")})
     EXPECT_THROW(tools::Output("--json", path), UsageError) << path;
 }
 
