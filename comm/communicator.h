@@ -83,10 +83,10 @@ struct Call {
   const void* factor = nullptr;
 };
 
-// A started operation. Movable; must be waited for: its destructor aborts the program if the
-// operation was neither waited for nor failed, except while an exception unwinds, which makes the
-// operation fail on all ranks. Of a call on device memory, wait() lets the device wait, not the
-// host, and nothing is lost without it.
+// A started operation. Movable; must be waited for, once, and before its communicator is gone. Its
+// destructor aborts the program if it was neither waited for nor failed, except while an exception
+// unwinds, which makes the operation fail on all ranks. Of a call on device memory, wait() lets the
+// device wait, not the host, and nothing is lost without it.
 class Request {
  public:
   Request() = default;
@@ -271,7 +271,8 @@ class Communicator {
                     std::int64_t count, DType dtype, ReduceOp op);
 
   // Collective: every rank allocates `size_bytes` that peers can address. Freed collectively, in
-  // any order.
+  // any order. What a machine has no memory for throws on every rank, and is the one Error that
+  // leaves the communicator as it was.
   [[nodiscard]] Symmetric allocate(std::size_t size_bytes);
 
   // Why: the algorithm `auto` takes for these arguments, and the reason in words.

@@ -60,7 +60,8 @@ const char* sinew_last_error(void);
 
 /* All of MPI_COMM_WORLD. options may be NULL. */
 sinew_status sinew_comm_create(const sinew_comm_options* options, sinew_comm** comm);
-/* Also of one that failed. Frees what was allocated through it too. NULL is allowed. */
+/* Also of one that failed. Frees what was allocated through it too; calls that were started on it
+ * must have been waited for. NULL is allowed. */
 void sinew_comm_destroy(sinew_comm* comm);
 /* Collective. color < 0: *child becomes NULL. */
 sinew_status sinew_comm_split(sinew_comm* comm, int color, int key, sinew_comm** child);
@@ -181,7 +182,8 @@ sinew_status sinew_request_wait(sinew_request* request);
 sinew_status sinew_request_test(sinew_request* request, int* done);
 
 /* Collective: memory that every rank maps, so that peers read it directly. Freed by sinew_comm_free
- * or with comm. */
+ * or with comm. What a machine has no memory for is SINEW_FAILURE on every rank, and the
+ * communicator works on. */
 sinew_status sinew_comm_allocate(sinew_comm* comm, size_t size_bytes, void** data);
 sinew_status sinew_comm_free(sinew_comm* comm, void* data);
 

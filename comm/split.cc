@@ -1,10 +1,14 @@
 // Engine's collective set-up work after creation: splitting, and symmetric allocations. Both
 // exchange blobs over the setup lanes of the existing communicator.
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "comm/engine.h"
 #include "sched/base/check.h"
+#include "sched/base/error.h"
 
 namespace sinew::comm {
 
@@ -110,6 +114,10 @@ std::unique_ptr<Engine> Engine::split(int color, int key) {
 }
 
 std::byte* Engine::allocate(std::size_t size_bytes) {
+  if (size_bytes > PTRDIFF_MAX) {
+    throw UsageError(
+        fmt::format("allocate of {} bytes; legal values: 0 to {}", size_bytes, PTRDIFF_MAX));
+  }
   const CallInfo call{.kind = CallKind::kAllocate, .count = static_cast<std::int64_t>(size_bytes)};
   raise_if_poisoned();
   announce(call);

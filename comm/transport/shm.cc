@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -96,9 +97,21 @@ void take_huge_pages(int fd, std::size_t size_bytes) {
   munmap(data, whole);
 }
 
+// Memory and what it is swapped to.
+std::size_t machine_bytes() {
+  struct sysinfo info {};
+  sysinfo(&info);
+  return (std::size_t{info.totalram} + info.totalswap) * info.mem_unit;
+}
+
 // Reserves every page now: a full file system is an error here instead of SIGBUS at some later
 // store.
 void reserve(Segment& segment, Place place, std::size_t size_bytes) {
+  // Of more than the machine has, the kernel would first take all there is, and kill somebody.
+  if (size_bytes > machine_bytes()) {
+    segment.error = reserve_error(place, size_bytes, ENOMEM);
+    return;
+  }
   take_huge_pages(segment.fd, size_bytes);
   const int code = posix_fallocate(segment.fd, 0, static_cast<off_t>(size_bytes));
   if (code != 0) segment.error = reserve_error(place, size_bytes, code);

@@ -184,6 +184,11 @@ static void check_split_and_memory(sinew_comm* comm) {
   for (int64_t i = 0; i < 100000; ++i) CHECK(values[i] == i * world);
   CHECK(sinew_comm_free(comm, memory) == SINEW_OK);
   CHECK(sinew_comm_free(comm, memory) == SINEW_USAGE);
+
+  CHECK(sinew_comm_allocate(comm, SIZE_MAX, &memory) == SINEW_USAGE);
+  CHECK(sinew_comm_allocate(comm, SIZE_MAX / 4, &memory) == SINEW_FAILURE);
+  CHECK(strstr(sinew_last_error(), "cannot reserve") != NULL);
+  CHECK(sinew_comm_barrier(comm, NULL) == SINEW_OK);
 }
 
 /* Rank r's input counts r + 1 times. */
