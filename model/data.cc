@@ -15,6 +15,7 @@
 #include "sched/base/error.h"
 #include "sched/base/partition.h"
 #include "sched/base/philox.h"
+#include "sched/base/text.h"
 
 namespace sinew::model {
 
@@ -242,8 +243,8 @@ Dataset::Dataset(const Tokens& tokens, std::int64_t time, std::int64_t vocabular
   const std::int64_t need = time + 1 + (validation > 0 ? time + 1 : 0);
   if (size < need) {
     throw UsageError(fmt::format(
-        "data of {} tokens is too short: a sequence of {} needs {} for training{}", size, time,
-        time + 1, validation > 0 ? fmt::format(" and {} for validation", time + 1) : ""));
+        "data of {} is too short: a sequence of {} needs {} for training{}", counted(size, "token"),
+        time, time + 1, validation > 0 ? fmt::format(" and {} for validation", time + 1) : ""));
   }
   validation = std::min(validation, size - (time + 1));
   validation_begin_ = size - validation;

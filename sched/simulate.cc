@@ -10,6 +10,7 @@
 
 #include "sched/base/error.h"
 #include "sched/base/partition.h"
+#include "sched/base/text.h"
 #include "sched/simulate_cores.h"
 #include "sched/simulate_tasks.h"
 
@@ -560,8 +561,9 @@ struct Counting {
 
 void check_worlds(const Schedule& schedule, const Topology& topology) {
   if (topology.world == schedule.contract.world) return;
-  throw UsageError(fmt::format("topology {} has {} ranks, the schedule {}; both must be equal",
-                               topology.name, topology.world, schedule.contract.world));
+  throw UsageError(fmt::format("topology {} has {}, the schedule {}; both must be equal",
+                               topology.name, counted(topology.world, "rank"),
+                               schedule.contract.world));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "comm/communicator.h"
 #include "kernels/streaming.h"
 #include "sched/base/error.h"
+#include "sched/base/text.h"
 #include "sched/base/units.h"
 #include "sched/collective/registry.h"
 #include "tools/coll_request.h"
@@ -409,7 +410,8 @@ int run_coll(const CollOptions& options, const Args& args) {
     bench.emplace(*communicator, options);
   });
   const std::int64_t wrong = bench->run(request, own_cost);
-  if (wrong > 0) throw Error(fmt::format("{} elements are wrong", wrong));
+  if (wrong > 0)
+    throw Error(fmt::format("{} {} wrong", counted(wrong, "element"), wrong == 1 ? "is" : "are"));
   return 0;
 }
 

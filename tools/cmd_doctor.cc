@@ -178,7 +178,7 @@ constexpr std::array kDevices = {
 Finding look_at_device(const Device& device) {
   const bool loaded = loads(device.library);
   const int count = device.folder == nullptr ? 1 : count_entries(device.folder, device.prefix);
-  const std::string devices = device.folder == nullptr ? "" : fmt::format(", {} device(s)", count);
+  const std::string devices = device.folder == nullptr ? "" : ", " + counted(count, "device");
   return {device.name, loaded && count > 0,
           fmt::format("{} {}{}", device.library, loaded ? "loads" : "is not there", devices),
           fmt::format("not needed on one machine; only for {}", device.what_for)};

@@ -7,6 +7,7 @@
 
 #include "bench/bound.h"
 #include "sched/base/error.h"
+#include "sched/base/text.h"
 #include "sched/pipeline/simulate.h"
 #include "sched/rounds.h"
 #include "sched/timeline.h"

@@ -82,7 +82,8 @@ Reference run_alone(const model::TrainOptions& layout, comm::Communicator& world
   plainest.dp = world;
   plainest.microbatches = 1;
   (void)model::make_plan(plainest, world);
-  throw UsageError(fmt::format("no layout of {} ranks is legal for this model and batch", world));
+  throw UsageError(
+      fmt::format("no layout of {} is legal for this model and batch", counted(world, "rank")));
 }
 
 std::vector<model::LawPrecision> parse_precisions(const std::string& text) {
@@ -276,9 +277,9 @@ int run_precision(const model::LawPrecision& precision, std::vector<model::Train
                      {"", 6, true}});
   if (first_rank) {
     fmt::print(
-        "{} layouts of {} ranks, {} steps each in {}; largest relative differences to one rank, "
-        "bound {:.1e}\n{}",
-        layouts.size(), world.world(), steps, precision.name, bound, table.header());
+        "{} of {}, {} each in {}; largest relative differences to one rank, bound {:.1e}\n{}",
+        counted(std::ssize(layouts), "layout"), counted(world.world(), "rank"),
+        counted(steps, "step"), precision.name, bound, table.header());
   }
   int failed = 0;
   Worst worst;

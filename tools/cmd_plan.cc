@@ -11,6 +11,7 @@
 
 #include "model/trainer.h"
 #include "sched/base/error.h"
+#include "sched/base/text.h"
 #include "sched/base/units.h"
 #include "sched/plan/planner.h"
 #include "tools/command.h"
@@ -133,9 +134,9 @@ int run_plan(const Options& options, const Args& args) {
         "--shard {}: it divides the data ranks (dp x cp) of no layout of {}; legal are divisors",
         request.run.shard, counted(options.ranks, "rank")));
   }
-  fmt::print("{} on {}, batch {} x {} tokens: {} legal layouts, the best {} of them\n",
-             escaped(request.run.model.name), counted(options.ranks, "rank"), options.train.batch,
-             request.run.time, plans.size(),
+  fmt::print("{} on {}, batch {} x {}: {}, the best {} of them\n", escaped(request.run.model.name),
+             counted(options.ranks, "rank"), options.train.batch,
+             counted(request.run.time, "token"), counted(std::ssize(plans), "legal layout"),
              std::min<std::size_t>(plans.size(), static_cast<std::size_t>(options.shown)));
   const Table table({{"layout", 22, true},
                      {"schedule", 14, true},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "sched/base/text.h"
 #include "sched/base/units.h"
 #include "tools/command.h"
 #include "tools/json_lines.h"
@@ -34,8 +35,9 @@ void print_machine(const Machine& machine, const Launcher& launcher, double memo
   fmt::print("machine\n");
   line("processor", machine.processor);
   line("cores",
-       fmt::format("{} ({} hardware threads, {} package(s), {} memory domain(s))", machine.cores,
-                   machine.threads, machine.packages, machine.numa_domains));
+       fmt::format("{} ({}, {}, {})", machine.cores, counted(machine.threads, "hardware thread"),
+                   counted(machine.packages, "package"),
+                   counted(machine.numa_domains, "memory domain")));
   line("usable cores", fmt::format("{} by affinity", machine.usable_cores));
   line("control group",
        fmt::format("cores {}, memory {}",
@@ -47,8 +49,8 @@ void print_machine(const Machine& machine, const Launcher& launcher, double memo
   line("instruction sets", sets);
   for (const CacheLevel& cache : machine.caches) {
     line(fmt::format("L{} cache", cache.level).c_str(),
-         fmt::format("{} x {}, {} core(s) each", cache.count, format_bytes(cache.size_bytes),
-                     cache.cores_sharing));
+         fmt::format("{} x {}, {} each", cache.count, format_bytes(cache.size_bytes),
+                     counted(cache.cores_sharing, "core")));
   }
   line("memory", format_bytes(machine.memory_bytes));
   line("/dev/shm", fmt::format("{} free of {}", format_bytes(machine.shm_free_bytes),

@@ -11,6 +11,7 @@
 #include "model/data.h"
 #include "model/trainer.h"
 #include "sched/base/error.h"
+#include "sched/base/text.h"
 #include "sched/base/units.h"
 #include "sched/timeline.h"
 #include "tools/command.h"
@@ -48,6 +49,7 @@ std::string with_unit(double value, const std::string& unit) {
            unit.substr(std::string("bytes").size());
   }
   if (unit == "s") return format_seconds(value);
+  if (unit == "calls") return counted(static_cast<std::int64_t>(value), "call");
   const std::string number =
       value == std::floor(value) ? fmt::format("{:.0f}", value) : three_digits(value);
   return unit.empty() ? number : number + " " + unit;
@@ -57,10 +59,12 @@ void print_header(const model::TrainPlan& plan, const comm::Communicator& world,
                   const std::string& device) {
   const model::TrainOptions& o = plan.options;
   const model::Config& config = plan.config;
-  fmt::print("model {}: {}, {} layers, {} heads{}, {} channels, vocabulary {}, {} parameters, {}\n",
-             escaped(config.name), config.is_llama() ? "Llama" : "GPT-2", config.layers,
-             config.heads, config.is_llama() ? fmt::format(" on {}", config.key_value_heads()) : "",
-             config.channels, config.vocabulary, config.parameters(),
+  fmt::print("model {}: {}, {}, {}{}, {}, vocabulary {}, {}, {}\n", escaped(config.name),
+             config.is_llama() ? "Llama" : "GPT-2", counted(config.layers, "layer"),
+             counted(config.heads, "head"),
+             config.is_llama() ? fmt::format(" on {}", config.key_value_heads()) : "",
+             counted(config.channels, "channel"), config.vocabulary,
+             counted(config.parameters(), "parameter"),
              o.dtype + (o.gradients == "auto" ? "" : " with gradients in " + o.gradients));
   fmt::print("device: {}\n", device);
   fmt::print("{} over {}: tp {}{} x cp {}{} x pp {} x dp {}, order {}, zero {}{}{}\n",
@@ -72,10 +76,10 @@ void print_header(const model::TrainPlan& plan, const comm::Communicator& world,
              o.cp, o.cp > 1 ? " " + o.cp_mode : "", o.pp, o.dp, plan.grid.order(), o.zero,
              o.shard > 0 ? fmt::format(" over groups of {}", o.shard) : "",
              plan.run.keeps_gathered() ? ", weights kept for backward" : "");
-  fmt::print(
-      "step: batch {} x {} tokens, schedule {} with {} microbatches of {}; lr {:g} to {:g}, "
-      "warm-up {}\n",
-      o.batch, o.seq, o.schedule, o.microbatches, plan.microbatch.batch, o.lr, o.min_lr, o.warmup);
+  fmt::print("step: batch {} x {}, schedule {} with {} of {}; lr {:g} to {:g}, warm-up {}\n",
+             o.batch, counted(o.seq, "token"), o.schedule,
+             counted(o.microbatches, "microbatch", "microbatches"), plan.microbatch.batch, o.lr,
+             o.min_lr, o.warmup);
   const model::ThreadPlan threads = model::plan_threads(o.threads, world);
   fmt::print("threads: {} a rank{}\n\n", threads.count,
              threads.cores.empty()

@@ -13,6 +13,7 @@
 #include "comm/communicator.h"
 #include "comm/selection_file.h"
 #include "sched/base/error.h"
+#include "sched/base/text.h"
 #include "sched/base/units.h"
 #include "sched/collective/registry.h"
 #include "tools/command.h"

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "sched/base/error.h"
+#include "sched/base/text.h"
 #include "sched/pipeline/verify.h"
 #include "sched/verify.h"
 #include "tools/command.h"
@@ -120,8 +121,9 @@ void verify_row(const sched::Algorithm& row, const std::vector<int>& worlds, int
                                     ? sched::cost_difference(row, params, verdict.facts.cost)
                                     : verdict.failure;
     if (!failure.empty()) {
-      report.fail(fmt::format("{} by {} for {} ranks", sched::name_of(row.op), row.name, world),
-                  failure, verdict.drawing);
+      report.fail(
+          fmt::format("{} by {} for {}", sched::name_of(row.op), row.name, counted(world, "rank")),
+          failure, verdict.drawing);
       return;
     }
     ++proved;
@@ -155,8 +157,9 @@ void verify_row(const sched::PipeAlgorithm& row, const std::vector<int>& worlds,
   for_each_shape(row, worlds, options, [&](const sched::PipeParams& params) {
     const sched::PipeVerdict verdict = sched::verify(sched::generate(row, params));
     if (!verdict.proved()) {
-      report.fail(fmt::format("pipeline {} for {} ranks, {} chunks, {} microbatches", row.name,
-                              params.ranks, params.chunks, params.microbatches),
+      report.fail(fmt::format("pipeline {} for {}, {}, {}", row.name, counted(params.ranks, "rank"),
+                              counted(params.chunks, "chunk"),
+                              counted(params.microbatches, "microbatch", "microbatches")),
                   verdict.failure, verdict.drawing);
       failed = true;
       return false;

@@ -143,8 +143,9 @@ std::vector<std::string> names_for(const CollRequest& request, const CollectiveS
 
 sched::Cost prove(const sched::Schedule& schedule, const std::string& path, int world) {
   if (schedule.contract.world != world) {
-    throw UsageError(fmt::format("--schedule '{}' is for {} ranks and {} were launched", path,
-                                 schedule.contract.world, world));
+    throw UsageError(fmt::format("--schedule '{}' is for {} and {} launched", path,
+                                 counted(schedule.contract.world, "rank"),
+                                 world == 1 ? "1 was" : fmt::format("{} were", world)));
   }
   return proved("--schedule", path, sched::verify(schedule)).facts.cost;
 }

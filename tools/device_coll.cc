@@ -13,6 +13,7 @@
 #include "comm/device/choice.h"
 #include "comm/device/copies.h"
 #include "kernels/device/runtime.h"
+#include "sched/base/text.h"
 #include "sched/base/units.h"
 #include "sched/collective/registry.h"
 #include "tools/device.h"
@@ -324,7 +325,8 @@ int run_device_coll(comm::Communicator& communicator, const CollOptions& options
   std::optional<DeviceBench> bench;
   agree(communicator, [&] { bench.emplace(communicator, *bootstrap, options, request); });
   const std::int64_t wrong = bench->run();
-  if (wrong > 0) throw Error(fmt::format("{} elements are wrong", wrong));
+  if (wrong > 0)
+    throw Error(fmt::format("{} {} wrong", counted(wrong, "element"), wrong == 1 ? "is" : "are"));
   return 0;
 }
 

@@ -43,9 +43,4 @@ std::string three_digits(double value) {
   return fmt::format("{:.{}f}", value, decimals);
 }
 
-std::string counted(std::int64_t count, std::string_view noun, std::string_view plural) {
-  if (count == 1) return fmt::format("1 {}", noun);
-  return plural.empty() ? fmt::format("{} {}s", count, noun) : fmt::format("{} {}", count, plural);
-}
-
 }  // namespace sinew::tools

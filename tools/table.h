@@ -29,8 +29,4 @@ class Table {
 // A number with three significant digits and no exponent: "0.123", "12.3", "1234".
 [[nodiscard]] std::string three_digits(double value);
 
-// "1 rank", "3 ranks"; `plural` where an s does not make it.
-[[nodiscard]] std::string counted(std::int64_t count, std::string_view noun,
-                                  std::string_view plural = {});
-
 }  // namespace sinew::tools

@@ -1,5 +1,7 @@
 #include "sched/base/text.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <cmath>
 #include <string>
@@ -74,3 +76,8 @@ double parse_double(std::string_view text, std::string_view what) {
 }
 
 }  // namespace sinew
+std::string counted(std::int64_t count, std::string_view noun, std::string_view plural) {
+  if (count == 1) return fmt::format("1 {}", noun);
+  return plural.empty() ? fmt::format("{} {}s", count, noun) : fmt::format("{} {}", count, plural);
+}
+

@@ -20,3 +20,7 @@ namespace sinew {
 [[nodiscard]] double parse_double(std::string_view text, std::string_view what);
 
 }  // namespace sinew
+// "1 rank", "3 ranks"; `plural` where an s does not make it.
+[[nodiscard]] std::string counted(std::int64_t count, std::string_view noun,
+                                  std::string_view plural = {});
+

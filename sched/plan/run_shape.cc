@@ -6,61 +6,72 @@
 
 #include "sched/base/error.h"
 #include "sched/base/partition.h"
+#include "sched/base/text.h"
 #include "sched/plan/held.h"
 
 namespace sinew::sched {
 
 namespace {
 
-// "a, b, c" for the divisors of `value` up to `most`.
-std::string divisors(std::int64_t value, std::int64_t most) {
+constexpr std::int64_t kListedMost = 1024;  // larger ones are nobody's number of ranks
+
+// "a, b, c" for the values up to `most` that `is_legal`.
+template <typename IsLegal>
+std::string legal_values(std::int64_t most, const IsLegal& is_legal) {
   std::string text;
-  for (std::int64_t d = 1; d <= std::min(value, most); ++d) {
-    if (value % d == 0) text += (text.empty() ? "" : ", ") + std::to_string(d);
+  for (std::int64_t value = 1; value <= most; ++value) {
+    if (is_legal(value)) text += (text.empty() ? "" : ", ") + std::to_string(value);
   }
   return text;
 }
 
-constexpr std::int64_t kListedMost = 1024;  // divisors beyond are nobody's number of ranks
+std::string divisors(std::int64_t value, std::int64_t most) {
+  return legal_values(std::min(value, most), [&](std::int64_t d) { return value % d == 0; });
+}
+
+// Why tensor ranks of that number cannot share out the model.
+std::string fault_of_tp(const ModelShape& model, std::int64_t tp) {
+  if (model.heads % tp != 0) return "does not divide the " + counted(model.heads, "head");
+  if (model.kv_heads % tp != 0 && tp % model.kv_heads != 0) {
+    return "neither divides the " + counted(model.kv_heads, "key/value head") +
+           " nor is a multiple of " + (model.kv_heads == 1 ? "it" : "them");
+  }
+  if (model.hidden % tp != 0) return "does not divide the " + counted(model.hidden, "hidden unit");
+  if (model.vocabulary < tp)
+    return "is more than the " + counted(model.vocabulary, "row") + " of the vocabulary";
+  return {};
+}
 
 std::string refuse_tp(const RunShape& run) {
-  const ModelShape& model = run.model;
-  if (model.heads % run.sizes.tp != 0) {
-    return "tp " + std::to_string(run.sizes.tp) + " does not divide the " +
-           std::to_string(model.heads) + " heads; legal tp: " + divisors(model.heads, kListedMost);
-  }
-  if (model.kv_heads % run.sizes.tp != 0 && run.sizes.tp % model.kv_heads != 0) {
-    return "tp " + std::to_string(run.sizes.tp) + " neither divides the " +
-           std::to_string(model.kv_heads) +
-           " key/value heads nor is a multiple of them; legal tp: " +
-           divisors(model.kv_heads, kListedMost);
-  }
-  if (model.hidden % run.sizes.tp != 0) {
-    return "tp " + std::to_string(run.sizes.tp) + " does not divide the " +
-           std::to_string(model.hidden) +
-           " hidden units; legal tp: " + divisors(model.hidden, kListedMost);
-  }
-  if (model.vocabulary < run.sizes.tp) {
-    return "tp " + std::to_string(run.sizes.tp) + " is more than the " +
-           std::to_string(model.vocabulary) + " rows of the vocabulary; legal tp: 1 to " +
-           std::to_string(model.vocabulary);
-  }
-  return {};
+  const std::string fault = fault_of_tp(run.model, run.sizes.tp);
+  if (fault.empty()) return {};
+  return "tp " + std::to_string(run.sizes.tp) + " " + fault + "; legal tp: " +
+         legal_values(std::min(run.model.heads, kListedMost),
+                      [&](std::int64_t tp) { return fault_of_tp(run.model, tp).empty(); });
+}
+
+// The multiples of `piece` on either side of `value` that are from 1 to `most`.
+std::string nearest_multiples(std::int64_t value, std::int64_t piece, std::int64_t most) {
+  const std::int64_t below = value / piece * piece;
+  const std::int64_t above = below + piece;
+  if (above > most) return below == 0 ? "none" : std::to_string(below);
+  return below == 0 ? std::to_string(above)
+                    : std::to_string(below) + " and " + std::to_string(above);
 }
 
 std::string refuse_time(const RunShape& run) {
   if (run.time < 1 || run.time > run.model.positions) {
-    return "a sequence of " + std::to_string(run.time) + " does not fit the model; it has 1 to " +
-           std::to_string(run.model.positions) + " positions";
+    return "a sequence of " + std::to_string(run.time) + " does not fit the model, which has " +
+           counted(run.model.positions, "position") + "; legal: 1 to " +
+           std::to_string(run.model.positions);
   }
   const int cp = run.sizes.cp;
   const std::int64_t pieces = context_pieces(run.context_mode, cp);
   if (run.time % pieces != 0) {
     return "a sequence of " + std::to_string(run.time) + " is not a multiple of " +
            std::to_string(pieces) + " (cp " + std::to_string(cp) + ", cp_mode " +
-           std::string(name_of(run.context_mode)) + "); the nearest are " +
-           std::to_string(run.time / pieces * pieces) + " and " +
-           std::to_string((run.time / pieces + 1) * pieces);
+           std::string(name_of(run.context_mode)) +
+           "); the nearest legal: " + nearest_multiples(run.time, pieces, run.model.positions);
   }
   return {};
 }
@@ -106,9 +117,10 @@ std::string refuse_batch(const RunShape& run) {
   }
   const std::int64_t replica = run.batch / run.sizes.dp;
   if (run.microbatches < 1 || replica % run.microbatches != 0) {
-    return std::to_string(run.microbatches) + " microbatches do not divide the " +
-           std::to_string(replica) + " sequences of a replica (batch / dp); legal microbatches: " +
-           divisors(replica, kListedMost);
+    return counted(run.microbatches, "microbatch", "microbatches") +
+           (run.microbatches == 1 ? " does" : " do") + " not divide the " +
+           counted(replica, "sequence") +
+           " of a replica (batch / dp); legal microbatches: " + divisors(replica, kListedMost);
   }
   return {};
 }
@@ -150,9 +162,9 @@ std::string refuse_pipeline(const RunShape& run) {
   }
   const std::int64_t stages = std::int64_t{run.sizes.pp} * run.chunks;
   if (stages > run.model.layers) {
-    return "pp " + std::to_string(run.sizes.pp) + " x " + std::to_string(run.chunks) +
-           " chunks is " + std::to_string(stages) + " stages, more than the " +
-           std::to_string(run.model.layers) + " layers; legal " +
+    return "pp " + std::to_string(run.sizes.pp) + " x " + counted(run.chunks, "chunk") + " is " +
+           counted(stages, "stage") + ", more than the " + counted(run.model.layers, "layer") +
+           "; legal " +
            (run.chunks <= run.model.layers
                 ? "pp: 1 to " + std::to_string(run.model.layers / run.chunks)
                 : "chunks: 1 to " + std::to_string(run.model.layers));

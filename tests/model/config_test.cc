@@ -117,7 +117,7 @@ TEST(Plan, EveryFaultIsOneLineThatNamesTheValueAndTheLegalOnes) {
       {"chunks", [](auto& o) { o.schedule = "interleaved", o.chunks = 9; }, 1,
        "legal chunks: 1 to 4"},
       {"zero", [](auto& o) { o.zero = 4; }, 1, "zero 4; legal values: 0, 1"},
-      {"cp", [](auto& o) { o.cp = 2, o.seq = 6; }, 2, "nearest are 4 and 8"},
+      {"cp", [](auto& o) { o.cp = 2, o.seq = 6; }, 2, "nearest legal: 4 and 8"},
       {"cp", [](auto& o) { o.cp = 3, o.seq = 7, o.cp_mode = "striped"; }, 3, "multiple of 3"},
       {"cp", [](auto& o) { o.cp = 8, o.cp_mode = "ulysses"; }, 8, "legal cp: 1, 2, 4"},
       {"cp_mode", [](auto& o) { o.cp_mode = "ring"; }, 1, "zigzag, contiguous, striped, ulysses"},

@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <set>
+#include <sstream>
+#include <string>
 
 #include "sched/base/error.h"
 #include "sched/plan/flops.h"
@@ -161,6 +165,55 @@ void expect_refused(const RunShape& run, std::string_view part) {
   EXPECT_THROW(validate(run), UsageError);
 }
 
+// The numbers after `label` in a refusal.
+std::set<std::int64_t> listed(const std::string& refusal, const std::string& label) {
+  std::set<std::int64_t> values;
+  const std::size_t begin = refusal.find(label);
+  if (begin == std::string::npos) return values;
+  std::istringstream words(refusal.substr(begin + label.size()));
+  for (std::string word; words >> word;) {
+    if (word != "and") values.insert(std::stoll(word));
+  }
+  return values;
+}
+
+// Key/value heads that tensor ranks copy allow more of them than their divisors.
+TEST(PlanRules, WhatIsListedAsLegalIsAndNothingElse) {
+  RunShape run = small_run();
+  int refused = 0;
+  for (const auto& [heads, kv_heads, hidden, vocabulary] :
+       {std::array{12, 6, 96, 256}, std::array{12, 4, 90, 256}, std::array{12, 3, 96, 5}}) {
+    run.model = gpt2_shape("odd", 4, heads, heads * 8, vocabulary, 32);
+    run.model.family = Family::kLlama;
+    run.model.kv_heads = kv_heads;
+    run.model.hidden = hidden;
+    std::set<std::int64_t> legal;
+    for (run.sizes.tp = 1; run.sizes.tp <= heads; ++run.sizes.tp) {
+      if (!refuse(run).starts_with("tp ")) legal.insert(run.sizes.tp);
+    }
+    for (run.sizes.tp = 1; run.sizes.tp <= heads; ++run.sizes.tp) {
+      if (legal.contains(run.sizes.tp)) continue;
+      ++refused;
+      EXPECT_EQ(listed(refuse(run), "legal tp:"), legal) << refuse(run);
+    }
+  }
+  EXPECT_GT(refused, 0);
+  run = small_run();
+  run.sizes.cp = 3;
+  for (run.time = 1; run.time <= 32; ++run.time) {
+    if (run.time % 6 == 0) continue;
+    const std::int64_t time = run.time;
+    const std::set<std::int64_t> nearest = listed(refuse(run), "nearest legal:");
+    EXPECT_FALSE(nearest.empty()) << refuse(run);
+    for (const std::int64_t legal : nearest) {
+      EXPECT_LT(std::abs(legal - time), 6);
+      run.time = legal;
+      EXPECT_EQ(refuse(run), "") << time;
+      run.time = time;
+    }
+  }
+}
+
 TEST(PlanRules, EveryDivisibilityFaultIsOneLineWithTheLegalValues) {
   const RunShape legal = small_run();
   EXPECT_EQ(refuse(legal), "");
@@ -178,7 +231,7 @@ TEST(PlanRules, EveryDivisibilityFaultIsOneLineWithTheLegalValues) {
   expect_refused(run, "3 microbatches do not divide the 16 sequences of a replica (batch / dp)");
   run = legal;
   run.time = 33;
-  expect_refused(run, "1 to 32 positions");
+  expect_refused(run, "32 positions; legal: 1 to 32");
   run = legal;
   run.sizes.cp = 3;
   expect_refused(run, "not a multiple of 6 (cp 3, cp_mode zigzag)");

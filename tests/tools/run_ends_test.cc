@@ -94,6 +94,37 @@ TEST(RunEnds, NothingToTrainLeavesTheSummaryAndTheMetrics) {
   }
 }
 
+// Weights of a run, as another program may bring them, are validated without a step.
+TEST(RunEnds, NoStepsAreAValidation) {
+  const TestFolder folder;
+  const std::string common = "train --model byte-tiny --seq 16 --eval-windows 2 --data " +
+                             folder.write("text.txt", text_of(100));
+  const Outcome trained = run_sinew(common + " --steps 3 --out " + folder.path("run"));
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const std::size_t begin = trained.out.find("\nvalidation loss");
+  ASSERT_NE(begin, std::string::npos) << trained.out;
+  const std::string line = trained.out.substr(begin, trained.out.find('\n', begin + 1) - begin + 1);
+  ASSERT_EQ(run_sinew("export --checkpoint " + folder.path("run") + " --to " +
+                      folder.path("weights.safetensors"))
+                .exit_code,
+            0);
+  for (const std::string& rest : {" --init " + folder.path("weights.safetensors") + " --steps 0",
+                                  " --resume " + folder.path("run") + " --steps 3"}) {
+    const Outcome outcome = run_sinew(common + rest);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find(line), std::string::npos) << line << outcome.out;
+  }
+}
+
+// One of each is written so.
+TEST(RunEnds, CountsOfOneAreSingular) {
+  const TestFolder folder;
+  const Outcome outcome = run_sinew("train --model byte-tiny --seq 16 --batch 1 --steps 1 --data " +
+                                    folder.write("text.txt", text_of(100)));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("with 1 microbatch of 1;"), std::string::npos) << outcome.out;
+}
+
 // The last step destroys the weights, and nothing but the validation can tell.
 TEST(RunEnds, WeightsThatTheLastStepDestroyedAreNotPassedOverInSilence) {
   const TestFolder folder;
