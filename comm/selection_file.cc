@@ -101,7 +101,7 @@ SelectionFile read_file(const char* path) {
 
 SelectionFile::SelectionFile(std::string_view text, const std::string& where) {
   int number = 0;
-  for (const std::string_view line : split(text, '\n')) {
+  for (const std::string_view line : text_lines(text)) {
     ++number;
     const std::vector<std::string_view> words = fields(line.substr(0, line.find('#')));
     if (words.empty()) continue;

@@ -27,7 +27,7 @@ int lane_of(const Step& step) { return step.lane; }
 
 class Parser {
  public:
-  explicit Parser(std::string_view text) : lines_(split(text, '\n')) {}
+  explicit Parser(std::string_view text) : lines_(text_lines(text)) {}
 
   Schedule parse() {
     parse_header();
@@ -69,7 +69,7 @@ class Parser {
 
   void parse_header() {
     if (!next_line() || words_.size() != 2 || words_[0] != "schedule")
-      fail("no header", "schedule NAME");
+      fail("no header", "schedule NAME, which is one word");
     schedule_.name = words_[1];
     if (!next_line() || words_.size() != 10 || words_[0] != "contract" || words_[2] != "world" ||
         words_[4] != "root" || words_[6] != "chunks_per_block" || words_[8] != "segments") {

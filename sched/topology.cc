@@ -40,6 +40,29 @@ Link Topology::link(int from, int to) const {
   return {};
 }
 
+std::optional<std::pair<int, int>> Topology::unlinked() const {
+  std::vector<int> changes;  // [target] rules that begin there less those that ended
+  const auto mark = [&](const RankSet& targets) {
+    for (const auto& [first, last] : targets.ranges) {
+      ++changes[static_cast<std::size_t>(first)];
+      --changes[static_cast<std::size_t>(last) + 1];
+    }
+  };
+  for (int from = 0; from < world; ++from) {
+    changes.assign(static_cast<std::size_t>(world) + 1, 0);
+    for (const LinkRule& rule : links) {
+      if (rule.from.contains(from)) mark(rule.to);
+      if (rule.both_ways && rule.to.contains(from)) mark(rule.from);
+    }
+    int rules = 0;
+    for (int to = 0; to < world; ++to) {
+      rules += changes[static_cast<std::size_t>(to)];
+      if (rules == 0 && to != from) return std::pair{from, to};
+    }
+  }
+  return std::nullopt;
+}
+
 Link Topology::work(int from, int to) const {
   for (auto rule = works.rbegin(); rule != works.rend(); ++rule) {
     if (names(*rule, from, to)) return rule->each_end;

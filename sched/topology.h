@@ -23,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -93,6 +94,8 @@ struct Topology {
   [[nodiscard]] Link link(int from, int to) const;
   // At each end of a message; the last rule that names the pair, nothing when none does. O(rules).
   [[nodiscard]] Link work(int from, int to) const;
+  // The first pair of ranks that no rule links; link() would let its messages take no time.
+  [[nodiscard]] std::optional<std::pair<int, int>> unlinked() const;
   // The last rule that names the rank, as an index into `cores`; -1: none does.
   [[nodiscard]] int cores_of(int rank) const;
   // The shares that the pair holds, as indices into `shares`; rules of one name are one share.

@@ -43,7 +43,7 @@ std::string text_of(const RankSet& set, int world) {
 
 class TopologyParser {
  public:
-  explicit TopologyParser(std::string_view text) : lines_(split(text, '\n')) {}
+  explicit TopologyParser(std::string_view text) : lines_(text_lines(text)) {}
 
   Topology parse() {
     topology_ = {};
@@ -191,7 +191,7 @@ class TopologyParser {
     std::string names;
     for (const Unit& unit : units)
       names += fmt::format("{}{}", names.empty() ? "" : ", ", unit.name);
-    fail(fmt::format("'{}' has no known unit", text), names);
+    fail(fmt::format("'{}' is no number from 0 on with a known unit", text), names);
   }
 
   [[nodiscard]] double time(std::string_view text) const {

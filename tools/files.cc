@@ -31,7 +31,7 @@ auto parse_file(const std::string& option, const std::string& path, Parse&& pars
 constexpr std::int64_t kTextMaxBytes = std::int64_t{256} << 20;
 
 bool is_pipeline(const std::string& text) {
-  for (const std::string_view line : split(text, '\n')) {
+  for (const std::string_view line : text_lines(text)) {
     const std::vector<std::string_view> words = fields(line.substr(0, line.find('#')));
     if (!words.empty()) return words[0] == "pipeline";
   }
@@ -68,8 +68,16 @@ AnySchedule read_schedule(const std::string& option, const std::string& path) {
 }
 
 sched::Topology read_topology(const std::string& option, const std::string& path) {
-  return parse_file(option, path,
-                    [](const std::string& text) { return sched::parse_topology(text); });
+  return parse_file(option, path, [](const std::string& text) {
+    sched::Topology topology = sched::parse_topology(text);
+    if (const auto pair = topology.unlinked()) {
+      throw UsageError(
+          fmt::format("no link from rank {} to rank {}; legal: one for each pair, as 'link * <-> * "
+                      "latency 2us bandwidth 12GB/s'",
+                      pair->first, pair->second));
+    }
+    return topology;
+  });
 }
 
 }  // namespace sinew::tools

@@ -30,6 +30,12 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+std::vector<std::string_view> text_lines(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  return split(text, '\n');
+}
+
 std::vector<std::string_view> fields(std::string_view text) {
   std::vector<std::string_view> parts;
   while (true) {
@@ -75,9 +81,9 @@ double parse_double(std::string_view text, std::string_view what) {
   return value;
 }
 
-}  // namespace sinew
 std::string counted(std::int64_t count, std::string_view noun, std::string_view plural) {
   if (count == 1) return fmt::format("1 {}", noun);
   return plural.empty() ? fmt::format("{} {}s", count, noun) : fmt::format("{} {}", count, plural);
 }
 
+}  // namespace sinew

@@ -26,7 +26,7 @@ constexpr int kMicrobatchesMax = 1 << 24;
 class Parser {
  public:
   PipeSchedule parse(std::string_view text) {
-    for (const std::string_view line : split(text, '\n')) {
+    for (const std::string_view line : text_lines(text)) {
       ++line_;
       const std::vector<std::string_view> words = fields(line.substr(0, line.find('#')));
       if (!words.empty()) parse_line(words);

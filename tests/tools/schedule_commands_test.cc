@@ -137,5 +137,39 @@ TEST(Simulate, ReadsATopologyAndDrawsIt) {
   EXPECT_TRUE(nlohmann::json::accept(folder.read("ring.json")));
 }
 
+// A pair that nobody described would exchange whatever it wants in no time at all.
+TEST(Simulate, RefusesATopologyThatLeavesAPairWithoutALink) {
+  const TestFolder folder;
+  const Outcome outcome =
+      run_sinew("simulate --algo ring --topology " +
+                folder.write("hosts.txt",
+                             "ranks 4\nlink 0-1 <-> 0-3 latency 1us bandwidth 10GB/s\n"
+                             "link 2 -> 3 latency 1us bandwidth 10GB/s\n"));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_NE(outcome.err.find("no link from rank 3 to rank 2"), std::string::npos) << outcome.err;
+}
+
+// As an editor of another system writes them.
+TEST(Files, MayBeginWithAByteOrderMarkAndEndLinesWithCarriageReturns) {
+  const TestFolder folder;
+  const auto foreign = [&](const std::string& name, std::string text) {
+    for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2)
+      text.insert(at, "\r");
+    return folder.write(name, "\xef\xbb\xbf" + text);
+  };
+  const std::string ring = foreign(
+      "ring", sched::print(sched::generate(
+                  sched::find_algorithm(sched::Collective::kAllReduce, "ring"), {.world = 3})));
+  const std::string pipe =
+      foreign("pipe", sched::print(sched::generate(sched::find_pipe_algorithm("1f1b"), {2, 1, 2})));
+  const std::string hosts =
+      foreign("hosts", "ranks 3\nlink * <-> * latency 1us bandwidth 10GB/s\n");
+  for (const std::string& arguments : {"verify --file " + ring, "verify --file " + pipe,
+                                       "simulate --topology " + hosts + " --file " + ring}) {
+    const Outcome outcome = run_sinew(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << arguments << outcome.err;
+  }
+}
+
 }  // namespace
 }  // namespace sinew::test
