@@ -172,6 +172,7 @@ class Simulator {
     next_compute_.assign(tasks_.programs.size(), 0);
     waiting_compute_.resize(tasks_.programs.size());
     result_.rank_seconds.assign(tasks_.programs.size(), 0);
+    result_.contended = counts_cores_ || options_.credits >= 0 || in_program_order();
     if (!options_.timeline) return;
     result_.timeline.title = fmt::format("{} {}, {} ranks", name_of(schedule_.contract.op),
                                          schedule_.name, schedule_.contract.world);
@@ -344,6 +345,7 @@ class Simulator {
       return put_on_cores(at, Stage::kComputing, static_cast<double>(bytes_of(at)) * cost);
     }
     const double start = std::max(now_, compute_free_[at.rank]);
+    if (start > now_) result_.contended = true;
     const double end = start + static_cast<double>(bytes_of(at)) * cost;
     compute_free_[at.rank] = end;
     events_.push({end, event_number_++, at});
@@ -372,8 +374,10 @@ class Simulator {
 
   void try_start(std::uint32_t number) {
     Port& port = ports_[number];
-    if (port.queue.empty() || port.active >= std::max(topology_.ports, 1)) return;
+    if (port.queue.empty()) return;
     const Instance at = port.queue.top();
+    note_wait(port);
+    if (port.active >= std::max(topology_.ports, 1)) return;
     if (in_program_order() && task_of(at).port_index != next_send_[at.rank]) return;
     const Route& route = route_of(task_of(at));
     const bool turn = receivers_turn(at);
@@ -391,6 +395,20 @@ class Simulator {
     port.queue.pop();
     begin(at);
     touched_.push_back(number);
+  }
+
+  // A message that is alone at its port and waits for the one before it in its lane would do so in
+  // any order of serving. Whatever else waits here, another order might have let go first.
+  void note_wait(const Port& port) {
+    if (result_.contended) return;
+    const auto taken = [&](std::uint32_t held) {
+      return shared_[held].active >= shared_[held].capacity;
+    };
+    const std::vector<std::uint32_t>& held = route_of(task_of(port.queue.top())).held;
+    const bool alone = port.queue.size() == 1;
+    if (alone && taken(held.front())) return;
+    result_.contended = !alone || port.active >= std::max(topology_.ports, 1) ||
+                        std::any_of(held.begin(), held.end(), taken);
   }
 
   // Whether the receiver's program order lets this message come next.
@@ -579,6 +597,7 @@ Simulation simulate_fastest(const Schedule& schedule, const Topology& topology,
   check_worlds(schedule, topology);
   const TaskPrograms tasks = lower_to_tasks(schedule);
   Simulation fastest = Simulator(schedule, tasks, topology, options).run();
+  if (!fastest.contended) return fastest;
   SimulateOptions awaited = options;
   awaited.credits = 0;
   SimulateOptions ordered = options;

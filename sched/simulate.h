@@ -59,7 +59,10 @@ struct Transfer {
 };
 
 struct Simulation {
-  double seconds = 0;                // until the last rank is done
+  double seconds = 0;  // until the last rank is done
+  // Whether something waited for a port, a link or a processor that something else held. If not, no
+  // other order of serving is faster.
+  bool contended = false;
   std::vector<double> rank_seconds;  // [world]
   std::vector<Transfer> transfers;   // in order of begin_s
   Timeline timeline;                 // a row per rank, its lanes send, recv, reduce

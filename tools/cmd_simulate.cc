@@ -1,6 +1,7 @@
 // simulate: how long schedules take on a described machine, drawn, and beside their closed forms.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -22,6 +23,8 @@
 
 namespace sinew::tools {
 namespace {
+
+constexpr int kDrawnWorldMax = 64;
 
 struct Options {
   std::string op = "all_reduce";
@@ -131,11 +134,13 @@ class Collectives {
     last_ = std::move(schedule);
   }
 
-  // Draws the last one shown, as text where it was the only schedule.
+  // Draws the last one shown, as text where it was the only schedule and people can see anything.
   void draw(bool only) const {
-    if (!only && !files_.drawn()) return;
+    const bool as_text = only && topology_.world <= kDrawnWorldMax;
+    if (only && !as_text) fmt::print("\ndrawn for up to {} ranks\n", kDrawnWorldMax);
+    if (!as_text && !files_.drawn()) return;
     const sched::Timeline timeline = simulate(last_, last_bytes_, true).timeline;
-    if (only) fmt::print("\n{}", sched::draw_text(timeline));
+    if (as_text) fmt::print("\n{}", sched::draw_text(timeline));
     files_.draw(timeline);
   }
 
@@ -196,6 +201,20 @@ void simulate_file(Options options, const Args& args, Files& files) {
   AnySchedule any = read_schedule("--file", options.file);
   std::visit([&](const auto& one) { proved("--file", options.file, sched::verify(one)); }, any);
   auto* schedule = std::get_if<sched::Schedule>(&any);
+// Refuses --group where it was given and no collective that is there has levels: such a one refuses
+// groups larger than the world.
+void refuse_group(const Args& args, const std::vector<const sched::Algorithm*>& collectives,
+                  const sched::Params& params) {
+  sched::Params plain = params;
+  plain.group = 0;
+  sched::Params beyond = params;
+  beyond.group = params.world + 1;
+  const bool levels = std::ranges::any_of(collectives, [&](const sched::Algorithm* row) {
+    return row->refuse(beyond) != row->refuse(plain);
+  });
+  if (!levels) args.refuse_given({"--group"}, "here: of algorithms with levels, as hierarchical");
+}
+
   refuse_unused(args, schedule != nullptr, kOfCollectives, schedule == nullptr, kOfPipelines);
   if (schedule == nullptr) {
     args.refuse_given({"--microbatches", "--chunks"}, "beside --file: the file says what it is of");
@@ -214,7 +233,10 @@ void simulate_rows(const Options& options, const Args& args, Files& files) {
   Collectives collectives(options, topology_of(options), files);
   const sched::Params params = collectives.params();
   require_root(params.root, params.world);
-  if (!selection.collectives.empty()) refuse_root(args, selection.collectives);
+  if (!selection.collectives.empty()) {
+    refuse_root(args, selection.collectives);
+    refuse_group(args, selection.collectives, params);
+  }
   const auto pipe_params = [&](const sched::PipeAlgorithm& row) {
     return sched::PipeParams{options.world, chunks_of(row, options.chunks), options.microbatches};
   };

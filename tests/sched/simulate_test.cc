@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "sched/base/error.h"
 #include "sched/collective/registry.h"
 #include "sched/simulate.h"
@@ -102,6 +105,56 @@ TEST(Simulate, ARendezvousWithoutBuffersStopsWhereVerifySaysItNeedsACredit) {
   const Topology topology = homogeneous(4, {kLatency, kCost}, 0);
   EXPECT_THROW((void)seconds_of(schedule, topology, 1000, 0, 0), Error);
   EXPECT_GT(seconds_of(schedule, topology, 1000, 0, 1), 0);
+}
+
+// Where nothing waited for what something else held, no other way of serving is faster, and none is
+// tried: of a ring with equal chunks for one.
+TEST(Simulate, TheFastestIsTheLeastOfAllWaysOfServing) {
+  int contended = 0;
+  int free = 0;
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const int world : {2, 3, 5, 8}) {
+      if (!algorithm.refuse({.world = world}).empty()) continue;
+      const Schedule schedule = generate(algorithm, {.world = world});
+      Topology uneven = two_level({.world = world,
+                                   .ranks_per_host = 3,
+                                   .inside = {kLatency, kCost},
+                                   .between = {3 * kLatency, 2 * kCost},
+                                   .reduce_s_per_byte = kReduce});
+      Topology two_ports = homogeneous(world, {kLatency, kCost}, kReduce);
+      two_ports.ports = 2;
+      for (const Topology& topology :
+           {homogeneous(world, {kLatency, kCost}, kReduce), uneven, two_ports}) {
+        for (const std::int64_t bytes : {8, 840 * 64}) {
+          SimulateOptions options;
+          options.bytes = bytes;
+          const Simulation found = simulate_fastest(schedule, topology, options);
+          double least = simulate(schedule, topology, options).seconds;
+          for (const auto& [credits, order] :
+               {std::pair{0, PortOrder::kReady}, std::pair{-1, PortOrder::kProgram}}) {
+            SimulateOptions other = options;
+            other.credits = credits;
+            other.order = order;
+            try {
+              least = std::min(least, simulate(schedule, topology, other).seconds);
+            } catch (const Error&) {
+              // It cannot be served so.
+            }
+          }
+          EXPECT_EQ(found.seconds, least)
+              << algorithm.name << " " << world << " ranks, " << bytes << " bytes";
+          ++(found.contended ? contended : free);
+        }
+      }
+    }
+  }
+  EXPECT_GT(contended, 0);
+  EXPECT_GT(free, 0);
+  SimulateOptions options;
+  options.bytes = 8000;
+  EXPECT_FALSE(simulate(row(Collective::kAllReduce, "ring", 8),
+                        homogeneous(8, {kLatency, kCost}, kReduce), options)
+                   .contended);
 }
 
 TEST(Simulate, TheTopologyMustHaveTheSchedulesRanks) {

@@ -70,6 +70,7 @@ const std::vector<Bad> kBad = {
     {"plan --cp-mode ulysses", {"--cp-mode", "--cp-max 1"}},
     {"plan --shard 2 --zero-max 0", {"--shard", "--zero-max 0"}},
     {"simulate --root 1 --op all_reduce", {"--root", "broadcast"}},
+    {"simulate --group 4 --algo ring", {"--group", "levels"}},
     {"explain --root 1", {"--root", "broadcast"}},
     {"verify --root 1 --op all_to_all", {"--root", "broadcast"}},
     {"verify --file /dev/zero", {"--file", "/dev/zero", "larger than"}},
