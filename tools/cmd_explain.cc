@@ -67,11 +67,8 @@ void explain_collective(const sched::Algorithm& row, const Options& options, Fil
       counted(schedule.contract.chunks(), "chunk"));
   if (files.svg.wanted()) files.svg.keep(sched::draw_rounds_svg(schedule));
   if (files.text.wanted()) files.text.keep(sched::print(schedule));
-  JsonRecord record;
-  record.add("op", sched::name_of(row.op))
-      .add("algo", row.name)
-      .add("ranks", options.world)
-      .add("formula", row.formula)
+  JsonRecord record = record_of(sched::name_of(row.op), row.name, options.world);
+  record.add("formula", row.formula)
       .add("source", row.source)
       .add("rounds", cost.rounds)
       .add("sent_of_m", cost.bytes)
@@ -102,8 +99,9 @@ void explain_pipeline(const sched::PipeAlgorithm& row, const Options& options, F
              counted(params.microbatches, "microbatch", "microbatches"),
              counted(params.chunks, "model chunk"));
   fmt::print("  bubble       {}\n", row.formula);
-  fmt::print("  here         {:.4g} of the ideal time by the closed form, {:.4g} simulated\n",
-             row.bubble(params, times), simulation.bubble);
+  fmt::print("  here         {}{:.4g} of the ideal time by the closed form, {:.4g} simulated\n",
+             row.exact(params, times) ? "" : "at most ", row.bubble(params, times),
+             simulation.bubble);
   if (files.svg.wanted()) files.svg.keep(sched::draw_svg(simulation.timeline));
   if (files.text.wanted()) files.text.keep(sched::print(schedule));
   std::string live;
@@ -114,16 +112,9 @@ void explain_pipeline(const sched::PipeAlgorithm& row, const Options& options, F
   }
   fmt::print("  live inputs {} at most on rank 0, 1, ...\n", live);
   fmt::print("  source       {}\n\n{}", row.source, sched::draw_text(simulation.timeline));
-  JsonRecord record;
-  record.add("op", kPipelineOp)
-      .add("algo", row.name)
-      .add("ranks", params.ranks)
-      .add("chunks", params.chunks)
-      .add("microbatches", params.microbatches)
-      .add("formula", row.formula)
+  JsonRecord record = record_of(schedule, simulation, row.bubble(params, times));
+  record.add("formula", row.formula)
       .add("source", row.source)
-      .add("bubble", simulation.bubble)
-      .add("closed_form_bubble", row.bubble(params, times))
       .add("exact", row.exact(params, times))
       .add("peak_live", live_most);
   files.json.write(record);

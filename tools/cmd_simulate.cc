@@ -7,8 +7,8 @@
 
 #include "bench/bound.h"
 #include "sched/base/error.h"
-#include "sched/base/units.h"
 #include "sched/base/text.h"
+#include "sched/base/units.h"
 #include "sched/pipeline/simulate.h"
 #include "sched/pipeline/verify.h"
 #include "sched/simulate.h"
@@ -119,11 +119,9 @@ class Collectives {
                                        ? fmt::format("{:.3f}", simulation.seconds / closed_s)
                                        : "-",
                                    options_.topology.empty() ? format_seconds(bound_s) : "-"}));
-      JsonRecord record;
-      record.add("op", sched::name_of(schedule.contract.op))
-          .add("algo", schedule.name)
-          .add("ranks", topology_.world)
-          .add("bytes", bytes)
+      JsonRecord record =
+          record_of(sched::name_of(schedule.contract.op), schedule.name, topology_.world);
+      record.add("bytes", bytes)
           .add("simulated_us", simulation.seconds * 1e6)
           .add("closed_form_us", priced ? std::optional(closed_s * 1e6) : std::nullopt)
           .add("bound_us", options_.topology.empty() ? std::optional(bound_s * 1e6) : std::nullopt);
@@ -178,18 +176,9 @@ void show_pipeline(const Options& options, const sched::PipeSchedule& schedule,
           : fmt::format(", closed form {}{:.4f}", row->exact(params, times) ? "" : "at most ",
                         row->bubble(params, times)));
   files.draw(simulation.timeline);
-  JsonRecord record;
-  record.add("op", kPipelineOp)
-      .add("algo", schedule.name)
-      .add("ranks", schedule.ranks)
-      .add("chunks", schedule.chunks)
-      .add("microbatches", schedule.microbatches)
-      .add("makespan", simulation.makespan)
-      .add("ideal", simulation.ideal)
-      .add("bubble", simulation.bubble)
-      .add("closed_form_bubble",
-           row == nullptr ? std::nullopt : std::optional(row->bubble(params, times)));
-  files.json.write(record);
+  files.json.write(
+      record_of(schedule, simulation,
+                row == nullptr ? std::nullopt : std::optional(row->bubble(params, times))));
 }
 
 const std::vector<std::string> kOfCollectives = {"--root",      "--bytes",      "--segments",
@@ -201,6 +190,17 @@ void simulate_file(Options options, const Args& args, Files& files) {
   AnySchedule any = read_schedule("--file", options.file);
   std::visit([&](const auto& one) { proved("--file", options.file, sched::verify(one)); }, any);
   auto* schedule = std::get_if<sched::Schedule>(&any);
+  refuse_unused(args, schedule != nullptr, kOfCollectives, schedule == nullptr, kOfPipelines);
+  if (schedule == nullptr) {
+    args.refuse_given({"--microbatches", "--chunks"}, "beside --file: the file says what it is of");
+    return show_pipeline(options, std::get<sched::PipeSchedule>(any), nullptr, files);
+  }
+  options.world = schedule->contract.world;
+  Collectives collectives(options, topology_of(options), files);
+  collectives.show(std::move(*schedule), nullptr);
+  collectives.draw(true);
+}
+
 // Refuses --group where it was given and no collective that is there has levels: such a one refuses
 // groups larger than the world.
 void refuse_group(const Args& args, const std::vector<const sched::Algorithm*>& collectives,
@@ -213,17 +213,6 @@ void refuse_group(const Args& args, const std::vector<const sched::Algorithm*>& 
     return row->refuse(beyond) != row->refuse(plain);
   });
   if (!levels) args.refuse_given({"--group"}, "here: of algorithms with levels, as hierarchical");
-}
-
-  refuse_unused(args, schedule != nullptr, kOfCollectives, schedule == nullptr, kOfPipelines);
-  if (schedule == nullptr) {
-    args.refuse_given({"--microbatches", "--chunks"}, "beside --file: the file says what it is of");
-    return show_pipeline(options, std::get<sched::PipeSchedule>(any), nullptr, files);
-  }
-  options.world = schedule->contract.world;
-  Collectives collectives(options, topology_of(options), files);
-  collectives.show(std::move(*schedule), nullptr);
-  collectives.draw(true);
 }
 
 void simulate_rows(const Options& options, const Args& args, Files& files) {

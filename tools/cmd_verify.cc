@@ -61,11 +61,8 @@ class Report {
                     fmt::format("{:.3f}", facts.cost.reduced), fmt::format("{}", facts.credits),
                     "proved for " + counted(worlds, "world")}));
     std::fflush(stdout);
-    JsonRecord record;
-    record.add("op", op)
-        .add("algo", name)
-        .add("worlds", worlds)
-        .add("ranks", world)
+    JsonRecord record = record_of(op, name, world);
+    record.add("worlds", worlds)
         .add("rounds", facts.cost.rounds)
         .add("sent_of_m", facts.cost.bytes)
         .add("reduced_of_m", facts.cost.reduced)
@@ -83,11 +80,8 @@ class Report {
                    "-", fmt::format("{}", facts.credits),
                    fmt::format("proved for {}, at most {} live", counted(shapes, "shape"), live)}));
     std::fflush(stdout);
-    JsonRecord record;
-    record.add("op", kPipelineOp)
-        .add("algo", name)
-        .add("shapes", shapes)
-        .add("ranks", ranks)
+    JsonRecord record = record_of(kPipelineOp, name, ranks);
+    record.add("shapes", shapes)
         .add("credits", facts.credits)
         .add("peak_live", live)
         .add("messages", facts.messages);

@@ -248,4 +248,19 @@ sched::PipeTimes parse_times(const std::string& text) {
   return times;
 }
 
+JsonRecord record_of(std::string_view op, std::string_view algorithm, int ranks) {
+  return JsonRecord().add("op", op).add("algo", algorithm).add("ranks", ranks);
+}
+
+JsonRecord record_of(const sched::PipeSchedule& schedule, const sched::PipeSimulation& simulation,
+                     std::optional<double> closed_form_bubble) {
+  return record_of(kPipelineOp, schedule.name, schedule.ranks)
+      .add("chunks", schedule.chunks)
+      .add("microbatches", schedule.microbatches)
+      .add("makespan", simulation.makespan)
+      .add("ideal", simulation.ideal)
+      .add("bubble", simulation.bubble)
+      .add("closed_form_bubble", closed_form_bubble);
+}
+
 }  // namespace sinew::tools

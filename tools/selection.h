@@ -5,13 +5,16 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "sched/collective/registry.h"
 #include "sched/pipeline/schedule.h"
+#include "sched/pipeline/simulate.h"
 #include "tools/args.h"
+#include "tools/json_lines.h"
 
 namespace sinew::tools {
 
@@ -78,5 +81,12 @@ void use_selection(const std::string& path);
 
 // "1,2" or "1,2,1,0.1": forward, backward, weight gradient, transfer. Throws UsageError.
 [[nodiscard]] sched::PipeTimes parse_times(const std::string& text);
+
+// What a line of --json says first of a schedule: operation, algorithm, ranks.
+[[nodiscard]] JsonRecord record_of(std::string_view op, std::string_view algorithm, int ranks);
+// And of a pipeline schedule that was simulated. closed_form_bubble: none of one from a file.
+[[nodiscard]] JsonRecord record_of(const sched::PipeSchedule& schedule,
+                                   const sched::PipeSimulation& simulation,
+                                   std::optional<double> closed_form_bubble);
 
 }  // namespace sinew::tools

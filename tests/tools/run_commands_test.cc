@@ -489,7 +489,13 @@ TEST(Records, EveryKeyIsDocumented) {
       {0, "simulate --op pipeline --algo 1f1b --world 2"},
       {0, "explain --world 2"},
       {0, "explain --op pipeline --algo 1f1b --world 2"},
-      {0, "plan --ranks 2 " + model}};
+      {0, "explain --list"},
+      {0, "plan --ranks 2 " + model},
+      {0, "doctor"},
+      {0, "topo"},
+      {2, "topo --ranks"},
+      {2, "tune --op barrier,all_reduce --bytes 8 --budget-ms 0.1 --out " + folder.path("table")},
+      {2, "layouts --sample 1 --steps 1 --dtype f64"}};
   for (const auto& [ranks, command] : commands) {
     const std::string arguments = command + " --json " + folder.path("rows");
     const Outcome outcome = ranks > 0 ? run_sinew_ranks(ranks, arguments) : run_sinew(arguments);
