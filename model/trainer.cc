@@ -574,6 +574,7 @@ Summary run_training(
       trainer.save(o.out);
   }
   trainer.finish_save();
+  if (!trains) static_cast<void>(trainer.validate());  // the end is where it begins
   const Summary summary = trainer.summary();
   if (trains) metrics.write_summary(plan, summary);  // what was found before stays otherwise
   return summary;

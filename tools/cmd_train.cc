@@ -104,7 +104,6 @@ class Progress {
     const Clock::time_point now = Clock::now();
     const bool due = step.step == first_ + 1 || step.step == steps_ || step.step % every_ == 0 ||
                      now - said_ > kSilenceMax;
-    if (validation_loss) lost_ = !std::isfinite(*validation_loss);
     if (!shown || (!due && !validation_loss && !step.skipped)) return;
     said_ = now;
     show(step, validation_loss);
@@ -114,8 +113,6 @@ class Progress {
 
   // Whether the last step changed nothing because it was not finite.
   [[nodiscard]] bool skipped_last() const { return skipped_last_; }
-  // Whether the last validation had no finite loss: the weights are none.
-  [[nodiscard]] bool lost() const { return lost_; }
 
  private:
   static constexpr std::chrono::seconds kSilenceMax{10};
@@ -145,7 +142,6 @@ class Progress {
   Clock::time_point begin_;
   Clock::time_point said_ = begin_;
   bool skipped_last_ = false;
-  bool lost_ = false;
 };
 
 void print_summary(const model::Summary& summary) {
@@ -295,7 +291,8 @@ int run_train(const Options& options, const Args& args) {
   if (progress.skipped_last()) {
     throw Error("the last step was skipped since it was not finite: a lower --lr or --clip helps");
   }
-  if (progress.lost()) {
+  // The weights are none.
+  if (summary.validation_loss && !std::isfinite(*summary.validation_loss)) {
     throw Error(
         "the validation loss is not finite, and neither are the weights: a lower --lr helps");
   }

@@ -58,7 +58,8 @@ void bind_train_options(Args& args, model::TrainOptions& o) {
   args.option("--microbatches", o.microbatches,
               "per replica; 0: chosen, two a stage where they divide the batch", {.min = 0});
   args.option("--batch", o.batch, "sequences of the whole step, over all ranks", {.min = 1});
-  args.option("--steps", o.steps, "steps in all, those of a resumed run included", {.min = 0});
+  args.option("--steps", o.steps,
+              "steps in all, those of a resumed run included; 0: only a validation", {.min = 0});
   args.option("--lr", o.lr, "highest learning rate");
   args.option("--min-lr", o.min_lr,
               "where the cosine of the learning rate ends, a step after the last; negative: a "
