@@ -93,11 +93,13 @@ class InitDeadline {
 // instead of one.
 void check_launcher(int world) {
   if (world != 1) return;
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE"}) {
+  static constexpr const char* kSlurm = "SLURM_STEP_NUM_TASKS";
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", kSlurm}) {
     const char* value = std::getenv(name);
-    if (value == nullptr) continue;
+    if (value == nullptr || *value == '\0') continue;
     const std::string text(value);
-    if (text.empty() || text == "1") continue;
+    // The nearest launcher comes first; Slurm may have started that one, with numbers of its own.
+    if (text == "1") return;
     char library[MPI_MAX_LIBRARY_VERSION_STRING];
     int length = 0;
     MPI_Get_library_version(library, &length);
@@ -106,7 +108,8 @@ void check_launcher(int world) {
                 "launcher and program disagree about MPI: the launcher set " + std::string(name) +
                     "=" + text + " but this program's MPI (" +
                     version.substr(0, version.find_first_of(",\n")) +
-                    ") sees 1 rank; start it with the mpirun of that MPI");
+                    ") sees 1 rank; start it with the mpirun of that MPI" +
+                    (name == kSlurm ? ", or as srun --mpi=pmix" : ""));
   }
 }
 

@@ -37,12 +37,14 @@ struct Names {
   bool (*lives)();  // whether what the launcher keeps for its ranks is there
 };
 
-// tools/launch.sh, Open MPI, then MPICH and others that speak PMI.
+bool pmix_is_there() { return names_a_folder("PMIX_SERVER_TMPDIR"); }
+
+// tools/launch.sh, Open MPI, MPICH and others that speak PMI, then Slurm's srun --mpi=pmix.
 constexpr Names kLaunchers[] = {
     {"SINEW_RANK", "SINEW_WORLD", "SINEW_WORLD", [] { return names_a_folder("SINEW_MEET"); }},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
-     [] { return names_a_folder("PMIX_SERVER_TMPDIR"); }},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", pmi_is_open}};
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", pmix_is_there},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", pmi_is_open},
+    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", pmix_is_there}};
 
 // Returns when mpirun ends this process or the time has passed, whichever is first.
 void wait_for_the_end(double seconds) {
@@ -81,8 +83,6 @@ void exit_after_others(const std::string& line, int code) {
   exit_alone(line, code);
 }
 
-void exit_alone(const std::string& line, int code) {
-  comm::exit_with_line(escaped(line), code);
-}
+void exit_alone(const std::string& line, int code) { comm::exit_with_line(escaped(line), code); }
 
 }  // namespace sinew::tools

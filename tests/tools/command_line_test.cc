@@ -201,8 +201,8 @@ const std::vector<std::pair<int, Bad>> kBadTogether = {
     {2, {"coll --op broadcast --root 2", {"--root 2", "0 to 1"}}},
     {2, {"coll --dtype f32,", {"''", "bf16"}}},
     {2, {train("--out /proc/x"), {"--out", "/proc/x", "name a folder"}}},
-    {2, {"coll --transport nope", {"'nope'", "shm"}}},
     {2, {train("--out /proc"), {"--out", "/proc", "name a folder"}}},
+    {2, {"coll --transport nope", {"'nope'", "shm"}}},
     {2, {"layouts --dtype f64,f16", {"'f16'", "f64", "bf16-sr"}}},
     {2, {"layouts --model nope", {"'nope'", "byte-tiny"}}},
     {2, {"layouts --fault wte", {"--fault 'wte'", "wte.weight, wpe.weight"}}},
@@ -294,6 +294,7 @@ TEST(CommandLine, SpeaksWhereALauncherLeftItsVariables) {
        {std::string("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2"),
         std::string("PMIX_SERVER_TMPDIR=/no/such OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2"),
         std::string("PMI_RANK=1 PMI_SIZE=2 PMI_FD=99"),
+        std::string("PMIX_RANK=1 PMIX_SERVER_TMPDIR=/no/such SLURM_STEP_NUM_TASKS=2"),
         std::string("SINEW_RANK=1 SINEW_WORLD=2 SINEW_MEET=/no/such")}) {
     for (const char* command : {"--help", "plan --ranks 2", "topo"}) {
       const Outcome outcome = run_process(
@@ -309,6 +310,20 @@ TEST(CommandLine, SpeaksWhereALauncherLeftItsVariables) {
     const std::size_t first = outcome.out.find("legal layouts");
     ASSERT_NE(first, std::string::npos) << outcome.err;
     EXPECT_EQ(outcome.out.find("legal layouts", first + 1), std::string::npos) << outcome.out;
+  }
+}
+
+// As srun --mpi=pmix starts ranks: the first one alone speaks.
+TEST(CommandLine, KnowsTheRanksOfSlurm) {
+  const TestFolder folder;
+  for (const int rank : {0, 1}) {
+    const Outcome outcome =
+        run_process({"env", "PMIX_RANK=" + std::to_string(rank), "SLURM_STEP_NUM_TASKS=2",
+                     "SLURM_STEP_TASKS_PER_NODE=2", "PMIX_SERVER_TMPDIR=" + folder.path("."),
+                     SINEW_BINARY_DIR "/sinew", "plan", "--ranks", "2"},
+                    30000);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_EQ(outcome.out.empty(), rank == 1) << outcome.out;
   }
 }
 
