@@ -1,6 +1,5 @@
 #include "bench/memory_rate.h"
 
-#include <cstring>
 #include <functional>
 #include <vector>
 
@@ -30,7 +29,7 @@ double measure_memory_rate(comm::Communicator& communicator) {
   const std::vector<std::byte> source(size, std::byte{1});
   std::vector<std::byte> target(size, std::byte{2});
   const std::function<void()> copy = [&] {
-    kernels::copy_streaming(target.data(), source.data(), kCopiedBytes);
+    kernels::copy(target.data(), source.data(), kCopiedBytes, kernels::Stores::kPastCache);
     communicator.barrier();  // a rank that waits for a core counts, too
   };
   const Times times = time_candidates(communicator, {&copy, 1}, {.budget_s = kBudget_s}).front();
@@ -44,8 +43,8 @@ double measure_handover_rate(comm::Communicator& communicator) {
   std::vector<std::byte> target(size);
   const std::function<void()> hand_over = [&] {
     for (int time = 0; time < kHandedTimes; ++time) {
-      std::memcpy(between.data(), source.data(), size);
-      std::memcpy(target.data(), between.data(), size);
+      kernels::copy(between.data(), source.data(), kHandedBytes, kernels::Stores::kCached);
+      kernels::copy(target.data(), between.data(), kHandedBytes, kernels::Stores::kCached);
     }
     communicator.barrier();  // a rank that waits for a core counts, too
   };

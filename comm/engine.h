@@ -35,6 +35,7 @@
 #include "comm/transport/choice.h"
 #include "comm/transport/pull.h"
 #include "comm/wait.h"
+#include "kernels/streaming.h"
 
 namespace sinew::comm {
 
@@ -235,18 +236,20 @@ class Engine {
   [[nodiscard]] bool may_be_symmetric(const Ask& ask, std::uint16_t algorithm) const;
   void run_symmetric(const CallInfo& call, const Ask& ask);
   [[nodiscard]] std::int64_t move_symmetric(const Ask& ask);
-  void reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t size, bool streams);
-  void spread(const std::byte* data, std::int64_t offset, std::int64_t size, bool streams);
+  void reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t size,
+                     kernels::Stores stores);
+  void spread(const std::byte* data, std::int64_t offset, std::int64_t size,
+              kernels::Stores stores);
   [[nodiscard]] const std::byte* mapped(int peer, Regions::Place place, std::int64_t size);
   [[nodiscard]] bool may_be_staged(const Ask& ask, std::uint16_t algorithm) const;
   void run_staged(const CallInfo& call, const Ask& ask);
   void meet(Meetings& meetings);
   [[nodiscard]] SmallCall arrive(Meetings& meetings);
   void put(std::byte* target, const std::byte* source, std::int64_t size, int reader) const;
-  std::int64_t stage_sums(Meetings& meetings, const Ask& ask, bool streams);
-  std::int64_t stage_whole(Meetings& meetings, const Ask& ask, bool streams);
+  std::int64_t stage_sums(Meetings& meetings, const Ask& ask, kernels::Stores stores);
+  std::int64_t stage_whole(Meetings& meetings, const Ask& ask, kernels::Stores stores);
   std::int64_t stage_parts(Meetings& meetings, const Ask& ask);
-  std::int64_t stage_from_root(Meetings& meetings, const Ask& ask, bool streams);
+  std::int64_t stage_from_root(Meetings& meetings, const Ask& ask, kernels::Stores stores);
   [[nodiscard]] bool may_be_parcelled(const Ask& ask, std::uint16_t algorithm) const;
   void run_parcelled(const CallInfo& call, const Ask& ask);
   [[nodiscard]] std::int64_t pack_parcel(const Ask& ask, std::byte* parcel) const;

@@ -1,7 +1,6 @@
 #include "comm/executor.h"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 
 #include "kernels/reduce.h"
@@ -341,11 +340,8 @@ bool Execution::pull(int peer, const Message& message, std::int64_t offset, std:
 
 void Execution::copy(const PlanStep& step, std::byte* target, const std::byte* source,
                      std::int64_t size) const {
-  if (streams_ && step.last) {
-    kernels::copy_streaming(target, source, size);
-  } else {
-    std::memcpy(target, source, static_cast<std::size_t>(size));
-  }
+  kernels::copy(target, source, size,
+                streams_ && step.last ? kernels::Stores::kPastCache : kernels::Stores::kCached);
 }
 
 bool Execution::advance_many(const PlanStep& step, State& state, std::int64_t until) {

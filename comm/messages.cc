@@ -1,7 +1,6 @@
 #include "comm/messages.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/reduce.h"
 #include "sched/base/check.h"
@@ -117,8 +116,7 @@ bool Messages::advance_receive(Transfer& transfer) {
 bool Messages::take(const Transfer& transfer, const Message& message) {
   std::byte* const target = transfer.target + transfer.moved;
   if (message.data != nullptr) {
-    if (message.size_bytes > 0 && message.data != target)
-      kernels::copy(target, message.data, message.size_bytes);
+    if (message.data != target) kernels::copy(target, message.data, message.size_bytes);
     return true;
   }
   if (message.remote != 0 && transport_.read(transfer.peer, message, 0, target, message.size_bytes))
@@ -144,8 +142,7 @@ void Messages::meet_self(Transfer& transfer) {
       failed_ = &receive;
       return;
     }
-    if (send.size > 0)
-      std::memcpy(receive.target, send.source, static_cast<std::size_t>(send.size));
+    kernels::copy(receive.target, send.source, send.size);
     send.complete = receive.complete = true;
     if (send.detached) retire(send);
     return;

@@ -205,7 +205,7 @@ void Engine::combine_boxes(const Ask& ask) {
   const std::int64_t part = part_bytes(ask, rank_);
   const std::int64_t all = all_bytes(ask, world_);
   const auto copy = [&](std::byte* target, const std::byte* source, std::int64_t size) {
-    if (target != source && size > 0) std::memcpy(target, source, static_cast<std::size_t>(size));
+    if (target != source) kernels::copy(target, source, size, kernels::Stores::kCached);
   };
   const auto reduce = [&](std::int64_t box_size, std::int64_t offset) {
     // Not even the bits of a NaN change where nothing is reduced.

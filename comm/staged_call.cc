@@ -17,7 +17,6 @@
 // What is done is the schedule `two_shot` of all_reduce and `direct` of the others, with the sums
 // over the ranks in increasing order: the same bits as the executor's run of them.
 #include <algorithm>
-#include <cstring>
 
 #include "comm/engine.h"
 #include "kernels/reduce.h"
@@ -36,13 +35,8 @@ constexpr std::int64_t kLine = 64;
 // Below, the meetings cost as much as the messages they stand in for.
 constexpr std::int64_t kStagedBytes = 64 << 10;
 
-void copy(std::byte* target, const std::byte* source, std::int64_t size, bool streams) {
-  if (target == source || size <= 0) return;
-  if (streams) {
-    kernels::copy_streaming(target, source, size);
-  } else {
-    std::memcpy(target, source, static_cast<std::size_t>(size));
-  }
+void copy(std::byte* target, const std::byte* source, std::int64_t size, kernels::Stores stores) {
+  if (target != source) kernels::copy(target, source, size, stores);
 }
 
 }  // namespace
@@ -61,20 +55,20 @@ void Engine::run_staged(const CallInfo& call, const Ask& ask) {
   const std::uint64_t flag = announce(call);
   Meetings meetings{.call = call, .number = calls_, .flag = flag, .held = 0};
   const std::int64_t full = full_bytes(ask.op, ask.count, ask.dtype, world_);
-  const bool streams = kernels::bypasses_cache(2 * full * world_);
+  const kernels::Stores stores = kernels::stores_for(2 * full * world_);
   std::int64_t sent_bytes = 0;
   switch (ask.op) {
     case Collective::kAllReduce:
-      sent_bytes = stage_sums(meetings, ask, streams);
+      sent_bytes = stage_sums(meetings, ask, stores);
       break;
     case Collective::kAllGather:
-      sent_bytes = stage_whole(meetings, ask, streams);
+      sent_bytes = stage_whole(meetings, ask, stores);
       break;
     case Collective::kReduceScatter:
       sent_bytes = stage_parts(meetings, ask);
       break;
     case Collective::kBroadcast:
-      sent_bytes = stage_from_root(meetings, ask, streams);
+      sent_bytes = stage_from_root(meetings, ask, stores);
       break;
     case Collective::kReduce:
     case Collective::kAllToAll:
@@ -110,14 +104,14 @@ Engine::SmallCall Engine::arrive(Meetings& meetings) {
 void Engine::put(std::byte* target, const std::byte* source, std::int64_t size, int reader) const {
   const bool stays = reader < 0 ? std::ranges::all_of(on_my_core_, [](bool is) { return is; })
                                 : bool{on_my_core_[static_cast<std::size_t>(reader)]};
-  copy(target, source, size, !stays);
+  copy(target, source, size, stays ? kernels::Stores::kCached : kernels::Stores::kPastCache);
 }
 
 // Each of these returns the bytes that the messages of the schedule it does would have sent.
 
 // all_reduce. In each round every rank puts a tile, sums its part of all ranks' tiles,
 // and takes the other ranks' sums of the tile before.
-std::int64_t Engine::stage_sums(Meetings& meetings, const Ask& ask, bool streams) {
+std::int64_t Engine::stage_sums(Meetings& meetings, const Ask& ask, kernels::Stores stores) {
   const auto element = static_cast<std::int64_t>(size_of(ask.dtype));
   const std::int64_t tile = stage_->tile_bytes() / element;
   const auto* input = static_cast<const std::byte*>(ask.input);
@@ -149,7 +143,7 @@ std::int64_t Engine::stage_sums(Meetings& meetings, const Ask& ask, bool streams
         const int peer = (rank_ + step) % world_;
         const Part theirs = partition(summed, world_, peer);
         copy(output + (before + theirs.offset) * element, stage_->last_result(peer),
-             theirs.count * element, streams);
+             theirs.count * element, stores);
       }
     }
     stage_->next_round();
@@ -159,7 +153,7 @@ std::int64_t Engine::stage_sums(Meetings& meetings, const Ask& ask, bool streams
 }
 
 // all_gather: what a rank puts, all others take.
-std::int64_t Engine::stage_whole(Meetings& meetings, const Ask& ask, bool streams) {
+std::int64_t Engine::stage_whole(Meetings& meetings, const Ask& ask, kernels::Stores stores) {
   const std::int64_t part = ask.count * static_cast<std::int64_t>(size_of(ask.dtype));
   const auto* input = static_cast<const std::byte*>(ask.input);
   auto* output = static_cast<std::byte*>(ask.output);
@@ -170,7 +164,7 @@ std::int64_t Engine::stage_whole(Meetings& meetings, const Ask& ask, bool stream
     for (int step = 0; step < world_; ++step) {
       const int peer = (rank_ + step) % world_;
       const std::byte* source = peer == rank_ ? input + at : stage_->tile(peer);
-      copy(output + peer * part + at, source, size, streams);
+      copy(output + peer * part + at, source, size, stores);
     }
     stage_->next_round();
   }
@@ -180,7 +174,7 @@ std::int64_t Engine::stage_whole(Meetings& meetings, const Ask& ask, bool stream
 // broadcast: what the root puts, all others take. They wait for nobody else, save in the first
 // round, which shows that all have read what was put before this call; the root goes on when all
 // have come, and so have read its tile before.
-std::int64_t Engine::stage_from_root(Meetings& meetings, const Ask& ask, bool streams) {
+std::int64_t Engine::stage_from_root(Meetings& meetings, const Ask& ask, kernels::Stores stores) {
   const std::int64_t part = ask.count * static_cast<std::int64_t>(size_of(ask.dtype));
   const auto* input = static_cast<const std::byte*>(ask.input);
   auto* output = static_cast<std::byte*>(ask.output);
@@ -194,7 +188,7 @@ std::int64_t Engine::stage_from_root(Meetings& meetings, const Ask& ask, bool st
     } else {
       await_box(exchange, ask.root, 0);
     }
-    copy(output + at, is_root ? input + at : stage_->tile(ask.root), size, streams);
+    copy(output + at, is_root ? input + at : stage_->tile(ask.root), size, stores);
     stage_->next_round();
   }
   return is_root ? part * (world_ - 1) : 0;

@@ -110,11 +110,11 @@ const std::byte* Engine::mapped(int peer, Regions::Place place, std::int64_t siz
 std::int64_t Engine::move_symmetric(const Ask& ask) {
   const auto element = static_cast<std::int64_t>(size_of(ask.dtype));
   const std::int64_t full = full_bytes(ask.op, ask.count, ask.dtype, world_);
-  const bool streams = kernels::bypasses_cache(2 * full * world_);
+  const kernels::Stores stores = kernels::stores_for(2 * full * world_);
   switch (ask.op) {
     case Collective::kAllReduce: {
       const Part own = partition(ask.count, world_, rank_);
-      reduce_to_all(ask, own.offset * element, own.count * element, streams);
+      reduce_to_all(ask, own.offset * element, own.count * element, stores);
       return full - own.count * element + own.count * element * (world_ - 1);
     }
     case Collective::kReduceScatter: {
@@ -127,7 +127,7 @@ std::int64_t Engine::move_symmetric(const Ask& ask) {
     }
     case Collective::kAllGather: {
       const std::int64_t part = ask.count * element;
-      spread(static_cast<const std::byte*>(ask.input), rank_ * part, part, streams);
+      spread(static_cast<const std::byte*>(ask.input), rank_ * part, part, stores);
       return part * (world_ - 1);
     }
     case Collective::kBroadcast:
@@ -142,7 +142,9 @@ std::int64_t Engine::move_symmetric(const Ask& ask) {
 }
 
 // Bytes [offset, offset + size) of all inputs, reduced, into the same bytes of all outputs.
-void Engine::reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t size, bool streams) {
+void Engine::reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t size,
+                           kernels::Stores stores) {
+  const bool streams = stores == kernels::Stores::kPastCache;
   if (streams) tile_.resize(std::max(tile_.size(), static_cast<std::size_t>(kTileBytes)));
   const auto element = static_cast<std::int64_t>(size_of(ask.dtype));
   for (void const*& source : sources_) source = static_cast<const std::byte*>(source) + offset;
@@ -152,22 +154,18 @@ void Engine::reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t siz
     std::byte* sum = streams ? tile_.data() : static_cast<std::byte*>(ask.output) + offset + done;
     kernels::reduce_many(ask.reduce, ask.dtype, sum, sources_, tile / element);
     if (ask.reduce == ReduceOp::kAvg) kernels::scale(ask.dtype, sum, tile / element, world_);
-    spread(sum, offset + done, tile, streams);
+    spread(sum, offset + done, tile, stores);
     for (void const*& source : sources_) source = static_cast<const std::byte*>(source) + tile;
   }
 }
 
 // Copies to every rank's output at `offset`, beginning with the next rank's, so that the ranks do
 // not all write to one.
-void Engine::spread(const std::byte* data, std::int64_t offset, std::int64_t size, bool streams) {
+void Engine::spread(const std::byte* data, std::int64_t offset, std::int64_t size,
+                    kernels::Stores stores) {
   for (int step = 1; step <= world_; ++step) {
     std::byte* target = targets_[static_cast<std::size_t>((rank_ + step) % world_)] + offset;
-    if (target == data) continue;
-    if (streams) {
-      kernels::copy_streaming(target, data, size);
-    } else {
-      std::memcpy(target, data, static_cast<std::size_t>(size));
-    }
+    if (target != data) kernels::copy(target, data, size, stores);
   }
 }
 

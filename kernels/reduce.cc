@@ -1,5 +1,7 @@
 #include "kernels/reduce.h"
 
+#include <cstring>
+
 #include "kernels/registry.h"
 #include "sched/base/check.h"
 
@@ -23,12 +25,24 @@ void scale(DType dtype, void* data, std::int64_t count, std::int64_t divisor) {
   best<ReduceFunctions>().scale[static_cast<std::size_t>(dtype)](data, count, divisor);
 }
 
-void copy(void* target, const void* source, std::int64_t size_bytes) {
-  best<ReduceFunctions>().copy(target, source, size_bytes);
+namespace {
+
+// Below, the C library is as fast and spares the look at the table (4 ns).
+constexpr std::int64_t kLeastVectorBytes = 2 << 10;
+
+}  // namespace
+
+void copy(void* target, const void* source, std::int64_t size_bytes, Stores stores) {
+  if (size_bytes < kLeastVectorBytes) {
+    // Not memcpy, which GCC makes `rep movsq` where it knows that few bytes are copied.
+    if (size_bytes > 0) std::memmove(target, source, static_cast<std::size_t>(size_bytes));
+    return;
+  }
+  best<ReduceFunctions>().copy[static_cast<std::size_t>(stores)](target, source, size_bytes);
 }
 
-void copy_streaming(void* target, const void* source, std::int64_t size_bytes) {
-  best<ReduceFunctions>().copy_streaming(target, source, size_bytes);
+void copy(void* target, const void* source, std::int64_t size_bytes) {
+  copy(target, source, size_bytes, stores_for(2 * size_bytes));
 }
 
 }  // namespace sinew::kernels

@@ -96,10 +96,11 @@ ReduceFunctions make_table() {
       table.scale[d] = scale_by<T>;
     });
   }
-  table.copy = [](void* target, const void* source, std::int64_t size_bytes) {
-    if (size_bytes > 0) std::memcpy(target, source, static_cast<std::size_t>(size_bytes));
-  };
-  table.copy_streaming = table.copy;
+  for (ReduceFunctions::Copy& copy : table.copy) {
+    copy = [](void* target, const void* source, std::int64_t size_bytes) {
+      if (size_bytes > 0) std::memcpy(target, source, static_cast<std::size_t>(size_bytes));
+    };
+  }
   return table;
 }
 

@@ -4,7 +4,6 @@
 // everything else: no element-by-element tail, and still right when target is an operand. Outputs
 // that do not fit the cache bypass it, which saves reading them first (3 instead of 4 units of
 // traffic for 2 operands).
-#include <cstring>
 #include <span>
 
 #include "kernels/reduce.h"
@@ -120,33 +119,52 @@ void scale_by(void* data, std::int64_t count, std::int64_t divisor) {
   }
 }
 
-void copy_past_cache(void* target, const void* source, std::int64_t size_bytes) {
+// Fewer bytes than a vector holds.
+void copy_few(std::uint8_t* t, const std::uint8_t* s, std::int64_t size_bytes) {
+  const bool done = with_two_vectors<std::uint8_t>(
+      static_cast<std::size_t>(size_bytes), [&](auto lanes) SINEW_LAMBDA {
+        const typename decltype(lanes)::D d;
+        const std::int64_t second = size_bytes - static_cast<std::int64_t>(hn::MaxLanes(d));
+        hn::StoreU(hn::LoadU(d, s), d, t);
+        hn::StoreU(hn::LoadU(d, s + second), d, t + second);
+      });
+  if (done) return;
+  for (std::int64_t i = 0; i < size_bytes; ++i) t[i] = s[i];
+}
+
+// Whole vectors from the first aligned byte of the target on, so that no store crosses a line;
+// then one that ends with the last byte.
+template <Stores stores>
+void copy_bytes(void* target, const void* source, std::int64_t size_bytes) {
   const hn::ScalableTag<std::uint8_t> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   auto* t = static_cast<std::uint8_t*>(target);
   const auto* s = static_cast<const std::uint8_t*>(source);
-  std::int64_t i = 0;
-  if (size_bytes >= lanes) {
-    hn::StoreU(hn::LoadU(d, s), d, t);
-    i = elements_to_alignment(t, lanes);
-    for (; i + 4 * lanes <= size_bytes; i += 4 * lanes) {
-      const auto first = hn::LoadU(d, s + i);
-      const auto second = hn::LoadU(d, s + i + lanes);
-      const auto third = hn::LoadU(d, s + i + 2 * lanes);
-      const auto fourth = hn::LoadU(d, s + i + 3 * lanes);
-      hn::Stream(first, d, t + i);
-      hn::Stream(second, d, t + i + lanes);
-      hn::Stream(third, d, t + i + 2 * lanes);
-      hn::Stream(fourth, d, t + i + 3 * lanes);
+  if (size_bytes < lanes) return copy_few(t, s, size_bytes);
+  const auto store = [&](auto value, std::int64_t at) SINEW_LAMBDA {
+    if constexpr (stores == Stores::kPastCache) {
+      hn::Stream(value, d, t + at);
+    } else {
+      hn::Store(value, d, t + at);
     }
-    hwy::FlushStream();
+  };
+  hn::StoreU(hn::LoadU(d, s), d, t);
+  std::int64_t i = elements_to_alignment(t, lanes);
+  for (; i + 4 * lanes <= size_bytes; i += 4 * lanes) {
+    const auto first = hn::LoadU(d, s + i);
+    const auto second = hn::LoadU(d, s + i + lanes);
+    const auto third = hn::LoadU(d, s + i + 2 * lanes);
+    const auto fourth = hn::LoadU(d, s + i + 3 * lanes);
+    store(first, i);
+    store(second, i + lanes);
+    store(third, i + 2 * lanes);
+    store(fourth, i + 3 * lanes);
   }
-  if (i < size_bytes) std::memcpy(t + i, s + i, static_cast<std::size_t>(size_bytes - i));
-}
-
-void copy_bytes(void* target, const void* source, std::int64_t size_bytes) {
-  if (bypasses_cache(2 * size_bytes)) return copy_past_cache(target, source, size_bytes);
-  if (size_bytes > 0) std::memcpy(target, source, static_cast<std::size_t>(size_bytes));
+  for (; i + lanes <= size_bytes; i += lanes) store(hn::LoadU(d, s + i), i);
+  if constexpr (stores == Stores::kPastCache) hwy::FlushStream();
+  if (i < size_bytes) {
+    hn::StoreU(hn::LoadU(d, s + size_bytes - lanes), d, t + size_bytes - lanes);
+  }
 }
 
 template <typename T>
@@ -169,8 +187,8 @@ const ReduceFunctions& reduce_table() {
     for (const DTypeInfo& row : kDTypes) {
       visit(row.dtype, [&](auto zero) { set_type<decltype(zero)>(built, row.dtype); });
     }
-    built.copy = copy_bytes;
-    built.copy_streaming = copy_past_cache;
+    built.copy[static_cast<std::size_t>(Stores::kCached)] = copy_bytes<Stores::kCached>;
+    built.copy[static_cast<std::size_t>(Stores::kPastCache)] = copy_bytes<Stores::kPastCache>;
     set_many(built);
     return built;
   }();

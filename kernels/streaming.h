@@ -20,6 +20,13 @@ inline bool bypasses_cache(std::int64_t bytes_touched) {
   return bytes_touched >= kLeastStreamBytes && bytes_touched > cpu().l3_bytes / 2;
 }
 
+// How a copy writes.
+enum class Stores : std::uint8_t { kCached, kPastCache };
+
+inline Stores stores_for(std::int64_t bytes_touched) {
+  return bypasses_cache(bytes_touched) ? Stores::kPastCache : Stores::kCached;
+}
+
 // Elements from `data` to the next multiple of `lanes` elements, for data aligned to its element.
 template <typename T>
 std::int64_t elements_to_alignment(const T* data, std::int64_t lanes) {

@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "comm/wait.h"
+#include "kernels/reduce.h"
 #include "sched/base/error.h"
 #include "sched/base/units.h"
 
@@ -156,7 +157,7 @@ double copy_bandwidth(std::int64_t size_bytes, int repetitions) {
   for (int repetition = 0; repetition < repetitions; ++repetition) {
     source[0] = static_cast<char>(repetition);
     const auto begin = std::chrono::steady_clock::now();
-    std::memcpy(target.get(), source.get(), size);
+    kernels::copy(target.get(), source.get(), size_bytes);
     // The compiler must believe that somebody reads the copy.
     asm volatile("" : : "r"(target.get()) : "memory");
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;

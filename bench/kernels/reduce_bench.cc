@@ -44,8 +44,9 @@ void bench_many(benchmark::State& state, const ReduceFunctions& f, DType dtype, 
 void bench_copy(benchmark::State& state, const ReduceFunctions& f, std::int64_t size_bytes) {
   const Arrays arrays(2, size_bytes);
   const auto bytes = static_cast<double>(size_bytes);
+  const auto copy = f.copy[static_cast<std::size_t>(kernels::stores_for(2 * size_bytes))];
   measure(state, {bytes, bytes, 2 * size_bytes},
-          [&] { f.copy(arrays.get<char>(1), arrays.get<char>(0), size_bytes); });
+          [&] { copy(arrays.get<char>(1), arrays.get<char>(0), size_bytes); });
 }
 
 void register_version(const KernelVersion<ReduceFunctions>& version, bool is_best) {

@@ -169,11 +169,8 @@ std::int64_t MappedTransport::fill_slot(int peer, std::byte* slot, std::int64_t 
       (far && size_bytes >= kFarPastCacheBytes) || (moved && size_bytes >= kPastCacheBytes);
   const std::int64_t taken =
       std::min({size_bytes, slot_bytes, past_cache ? kPastCachePiece : slot_bytes});
-  if (past_cache) {
-    kernels::copy_streaming(slot, data, taken);
-  } else {
-    std::memcpy(slot, data, static_cast<std::size_t>(taken));
-  }
+  kernels::copy(slot, data, taken,
+                past_cache ? kernels::Stores::kPastCache : kernels::Stores::kCached);
   return taken;
 }
 

@@ -266,7 +266,7 @@ TEST(Reduce, OutputsBeyondTheCacheAreTheSameBits) {
     const std::vector<const void*> sources = {left.data(), right.data()};
     version.functions->many[0][o](target.data(), sources, count);
     EXPECT_TRUE(same_bits(target)) << version.version;
-    for (const auto copy : {version.functions->copy, version.functions->copy_streaming}) {
+    for (const auto copy : version.functions->copy) {
       copy(target.data(), left.data(), count * 4);
       EXPECT_EQ(std::memcmp(target.data(), left.data(), left.size() * 4), 0) << version.version;
       EXPECT_TRUE(target.is_intact()) << version.version;
@@ -274,20 +274,41 @@ TEST(Reduce, OutputsBeyondTheCacheAreTheSameBits) {
   }
 }
 
+// Every count up to several rounds of the vector loop, and around the size from which it is taken,
+// with the target anywhere in a line and the source before, at and behind it modulo a page.
 TEST(Copy, MovesEveryByteAndNoMore) {
   std::mt19937_64 random(kSeed + 3);
-  const auto values = random_values<std::uint8_t>(600, random);
-  for (const auto& version : versions_of<ReduceFunctions>()) {
-    for (const auto copy : {version.functions->copy, version.functions->copy_streaming}) {
-      for (std::int64_t count = 0; count < 520; ++count) {
-        Guarded<std::uint8_t> target(count, count % 67);
-        copy(target.data(), values.data() + count % 5, count);
-        ASSERT_EQ(
-            std::memcmp(target.data(), values.data() + count % 5, static_cast<std::size_t>(count)),
-            0);
-        ASSERT_TRUE(target.is_intact());
-      }
+  constexpr std::int64_t kPage = 4096;
+  const auto values = random_values<std::uint8_t>(4 * kPage, random);
+  const auto misplaced = reinterpret_cast<std::uintptr_t>(values.data()) % kPage;
+  const std::uint8_t* page = values.data() + (kPage - misplaced);
+  const auto check = [&](ReduceFunctions::Copy copy, std::int64_t count, std::int64_t offset) {
+    Guarded<std::uint8_t> target(count, offset);
+    const auto place = reinterpret_cast<std::uintptr_t>(target.data()) % kPage;
+    for (const std::int64_t ahead : {0, 1, 16, 63, 64, 2048, 4095}) {
+      const std::uint8_t* source =
+          page + (static_cast<std::int64_t>(place) + kPage - ahead) % kPage;
+      std::fill_n(target.data(), count, std::uint8_t{0});
+      copy(target.data(), source, count);
+      ASSERT_EQ(std::memcmp(target.data(), source, static_cast<std::size_t>(count)), 0)
+          << count << " bytes, target " << offset << " past a line, " << ahead
+          << " past the source";
+      ASSERT_TRUE(target.is_intact());
     }
+  };
+  for (const auto& version : versions_of<ReduceFunctions>()) {
+    for (const auto copy : version.functions->copy) {
+      for (std::int64_t count = 0; count < 520; ++count) check(copy, count, count % 67);
+      for (std::int64_t count = 2047; count < 2047 + 260; ++count) check(copy, count, count % 67);
+      for (std::int64_t offset = 0; offset < 64; ++offset) check(copy, 4096 + offset % 3, offset);
+    }
+  }
+}
+
+TEST(Copy, NothingIsCopiedFromAndToNowhere) {
+  copy(nullptr, nullptr, 0);
+  for (const auto& version : versions_of<ReduceFunctions>()) {
+    for (const auto copy : version.functions->copy) copy(nullptr, nullptr, 0);
   }
 }
 
