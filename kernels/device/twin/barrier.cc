@@ -5,19 +5,18 @@ namespace sinew::twin {
 
 namespace {
 
-// All that arrived are ordered before all that leave.
+// All that arrive are ordered before all that leave. Two tokens suffice: who has not left a phase
+// has not arrived in the next, so that no token is used again before all have acquired it.
+char* token_of(Barrier& barrier) { return &barrier.tokens[barrier.phase]; }
+
 void complete(Launch& launch, Barrier& barrier, const Fiber* last) {
-  for (Fiber* waiting = barrier.head; waiting != nullptr; waiting = waiting->next_waiting) {
-    order_acquire(&waiting->arrive_token);
-  }
   const int votes = barrier.votes;
   Fiber* waiting = barrier.head;
-  barrier = Barrier{};
+  barrier = Barrier{.phase = barrier.phase ^ 1};
   progress(launch);
   while (waiting != nullptr) {
     Fiber* next = waiting->next_waiting;
     waiting->barrier_result = votes;
-    order_release(&waiting->resume_token);
     if (waiting != last) make_ready(*waiting);
     waiting = next;
   }
@@ -43,7 +42,7 @@ bool arrive(Barrier& barrier, int id, int threads, bool predicate, const Site& s
   barrier.expected = threads;
   barrier.votes += predicate ? 1 : 0;
   ++barrier.arrived;
-  order_release(&fiber.arrive_token);
+  order_release(token_of(barrier));
   return barrier.arrived == (threads != 0 ? threads : fiber.block->alive);
 }
 
@@ -53,6 +52,7 @@ int block_barrier(int id, int threads, bool predicate, const Site& site) {
   Fiber& fiber = self();
   Launch& launch = launch_of(fiber);
   Barrier& barrier = fiber.block->barriers[static_cast<std::size_t>(id) % kBarriers];
+  char* const token = token_of(barrier);
   const bool last = arrive(barrier, id, threads, predicate, site);
   fiber.next_waiting = nullptr;
   (barrier.tail != nullptr ? barrier.tail->next_waiting : barrier.head) = &fiber;
@@ -69,23 +69,20 @@ int block_barrier(int id, int threads, bool predicate, const Site& site) {
     fiber.state = FiberState::kAtBarrier;
     block_self();
   }
-  order_acquire(&fiber.resume_token);
+  order_acquire(token);
   return fiber.barrier_result;
 }
 
 void block_arrive(int id, int threads, const Site& site) {
   Fiber& fiber = self();
   Barrier& barrier = fiber.block->barriers[static_cast<std::size_t>(id) % kBarriers];
-  if (arrive(barrier, id, threads, false, site)) {
-    order_acquire(&fiber.arrive_token);
-    complete(launch_of(fiber), barrier, nullptr);
-  }
+  if (arrive(barrier, id, threads, false, site)) complete(launch_of(fiber), barrier, nullptr);
 }
 
 void barrier_thread_exits(Block& block) {
   for (Barrier& barrier : block.barriers) {
     if (barrier.waiting > 0 && barrier.expected == 0 && barrier.arrived == block.alive) {
-      order_acquire(&self().arrive_token);
+      order_release(token_of(barrier));
       complete(*block.launch, barrier, nullptr);
     }
   }

@@ -175,6 +175,15 @@ class Pool {
   Block* idle_ = nullptr;
 };
 
+// What the threads of a failed launch did comes before all that follows it: they never go on.
+void end_early(Launch& launch) {
+  for (int b = 0; b < launch.block_count; ++b) {
+    const Block& block = *launch.blocks[b];
+    for (int i = 0; block.active && i < block.threads; ++i)
+      order_release_of(block.fibers[i].context, &launch.end_token);
+  }
+}
+
 Pool& pool() {
   static Pool instance;
   return instance;
@@ -242,6 +251,7 @@ std::string Engine::run(const device::LaunchShape& shape, const Config& config,
   launch->block_count = static_cast<int>(resident);
   adopt_thread(launch->main);
   run_blocks(*launch, shape);
+  if (launch->failed) end_early(*launch);
   order_acquire(&launch->end_token);
   if (!launch->failed) return {};
   // Its threads stand in the middle of their work. Where nothing but their stacks remembers that,

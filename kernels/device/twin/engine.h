@@ -24,8 +24,8 @@ struct Kernel {
 // Empty when the shape is legal, else the rule it breaks.
 [[nodiscard]] std::string refuse_shape(const device::LaunchShape& shape, const Config& config);
 
-// While true, every launch of the process fails at the next switch of its threads; until then the
-// race detector no longer looks at the thread that asked. For tests that have seen enough.
+// While true, every launch of the process fails when one of its threads waits or ends; until then
+// the race detector no longer looks at the thread that asked. For tests that have seen enough.
 void stop_launches(bool stop);
 
 class Engine {

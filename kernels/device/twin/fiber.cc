@@ -31,6 +31,9 @@ void __tsan_release(void* address);
 void AnnotateIgnoreReadsBegin(const char* file, int line);  // reads and writes, in truth
 void AnnotateIgnoreReadsEnd(const char* file, int line);
 }
+namespace {
+constexpr unsigned kNoOrdering = 1;  // by a switch to another fiber
+}
 #endif
 
 namespace sinew::twin {
@@ -162,7 +165,6 @@ void switch_fiber(Context& from, const Context& to, Leaving leaving) {
   static_cast<void>(leaving);
 #endif
 #if defined(SINEW_TWIN_THREAD)
-  constexpr unsigned kNoOrdering = 1;
   __tsan_switch_to_fiber(to.sanitizer_fiber, kNoOrdering);
 #endif
 #if defined(__x86_64__)
@@ -179,6 +181,15 @@ void switch_fiber(Context& from, const Context& to, Leaving leaving) {
 void order_release([[maybe_unused]] void* token) {
 #if defined(SINEW_TWIN_THREAD)
   __tsan_release(token);
+#endif
+}
+
+void order_release_of([[maybe_unused]] const Context& fiber, [[maybe_unused]] void* token) {
+#if defined(SINEW_TWIN_THREAD)
+  void* const running = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(fiber.sanitizer_fiber, kNoOrdering);
+  __tsan_release(token);
+  __tsan_switch_to_fiber(running, kNoOrdering);
 #endif
 }
 

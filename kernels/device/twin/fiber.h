@@ -41,6 +41,8 @@ void switch_fiber(Context& from, const Context& to, Leaving leaving);
 // Happens-before edges for the race detector; nothing without it.
 void order_release(void* token);
 void order_acquire(void* token);
+// order_release as if by a fiber that does not run.
+void order_release_of(const Context& fiber, void* token);
 // Whether the race detector looks at what the running fiber (or thread) reads and writes.
 void watch_accesses(bool watched);
 // Makes the detector forget all accesses to whole pages; their contents are lost.

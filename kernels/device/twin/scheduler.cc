@@ -68,13 +68,16 @@ void watch_again(Fiber& fiber) {
   if (!std::exchange(fiber.watched, true)) watch_accesses(true);
 }
 
-void run_next() {
+void fail_if_stopped() {
   if (stopping.load(std::memory_order_relaxed)) fail("stopped on request");
+}
+
+void run_next() {
+  fail_if_stopped();
   Fiber& from = self();
   Launch& launch = launch_of(from);
   Fiber* to = pick(launch);
   if (to == &from) return;
-  order_release(&launch.end_token);  // a launch that fails never resumes this fiber
   current = to;
   switch_fiber(from.context, to != nullptr ? to->context : launch.main, Leaving::kForNow);
 }
@@ -152,7 +155,8 @@ void spin_turn(const Site& site) {
       sched_yield();
     } else {
       constexpr timespec kSleep = {.tv_sec = 0, .tv_nsec = 50'000};
-      nanosleep(&kSleep, nullptr);
+      // Not nanosleep: the race detector notes all threads' clocks at it.
+      clock_nanosleep(CLOCK_MONOTONIC, 0, &kSleep, nullptr);
     }
   }
   if (launch.config.order == Order::kPriority) fiber.priority = --launch.lowest_priority;
@@ -221,7 +225,6 @@ void fail(const char* format, ...) {
                 static_cast<unsigned>(fiber.site.line()));
   record_failure(launch, place);
   watch_again(fiber);
-  order_release(&launch.end_token);
   current = nullptr;
   switch_fiber(fiber.context, launch.main, Leaving::kForNow);
   std::abort();  // a failed launch never resumes a fiber
@@ -234,11 +237,10 @@ void fiber_entry() {
   Launch& launch = *block.launch;
   order_acquire(&launch.start_token);
   launch.body(launch.argument);
-  watch_again(fiber);
+  fail_if_stopped();
   if (!fiber.copies.empty()) fail("the thread exits with cp.async still in flight");
   if (!fiber.products.empty()) fail("the thread exits with wgmma still in flight");
   order_release(&launch.end_token);
-  order_release(&fiber.arrive_token);
   warp_thread_exits(fiber);
   fiber.state = FiberState::kDone;
   --block.alive;

@@ -120,6 +120,8 @@ struct Barrier {
   int waiting = 0;
   Fiber* head = nullptr;
   Fiber* tail = nullptr;
+  unsigned phase = 0;            // of two
+  std::array<char, 2> tokens{};  // one for each, addresses that stand for happens-before edges
 };
 
 struct SharedObject {
