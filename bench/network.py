@@ -122,6 +122,7 @@ def hierarchy(ranks):
     topology.write_text(f"""topology two-hosts
 ranks {world}
 reduce {work["reduce_s_per_byte"] * 1e9}ns/B
+link * <-> * latency 0s cost 0s/B
 link {first} <-> {second} latency 0s bandwidth {carried / 1e9}GB/s
 share forth {first} -> {second}
 share back {second} -> {first}
