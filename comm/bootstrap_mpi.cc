@@ -26,6 +26,8 @@ namespace {
 
 // MPI itself is one per process, and so is what must be known when the process exits.
 std::atomic<bool> finalize_at_exit{false};
+// A set-up that ended at its deadline is still under way inside MPI, where the next would meet it.
+std::atomic<bool> given_up{false};
 
 void finalize() {
   int finalized = 0;
@@ -128,6 +130,12 @@ class MpiBootstrap final : public Bootstrap {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &world_);
     check_launcher(world_);
+    if (given_up) {
+      throw Error(
+          Cause::kTimeout, rank_, -1,
+          "setup: an earlier one was given up at its deadline, and MPI is still in it; start "
+          "the ranks again");
+    }
   }
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -149,6 +157,7 @@ class MpiBootstrap final : public Bootstrap {
       waited_s += 1e-9 * kPollNs;
     }
     mpi_skip_finalize();
+    given_up = true;
     throw Error(
         Cause::kTimeout, rank_, -1,
         "setup: not all of the " + std::to_string(world_) + " ranks came within the deadline");
