@@ -163,6 +163,9 @@ parts=("$@")
                              training_layouts training_recompute training_overlap training_cable training_row_chunks
                              training_memory training_long_context training_ring sample)
 for part in "${parts[@]}"; do
-  declare -F "part_$part" >/dev/null || { echo "bench: unknown part '$part'" >&2; exit 2; }
+  declare -F "part_$part" >/dev/null || {
+    echo "bench: unknown part '$part'; legal are $(compgen -A function part_ | sed 's/^part_//' | paste -sd ' ')" >&2
+    exit 2
+  }
   "part_$part"
 done

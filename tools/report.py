@@ -227,6 +227,10 @@ def plot():
 
 
 def main():
+    for word in sys.argv[1:]:
+        if word not in ("--check", "--plot"):
+            print(f"report: '{word}'; legal: --check, --plot", file=sys.stderr)
+            sys.exit(2)
     for name in ("README.md", "sched/README.md", "kernels/README.md", "bench/README.md"):
         path = ROOT / name
         before = path.read_text()

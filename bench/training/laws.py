@@ -308,10 +308,12 @@ def main():
     parts = {"layouts": layouts, "recompute": recompute, "overlap": overlap, "cable": cable, "row_chunks": row_chunks,
              "memory": memory, "long_context": long_context}
     arguments = sys.argv[1:]
-    if not arguments or arguments[0] not in parts:
-        sys.exit(f"laws: '{arguments[0] if arguments else ''}'; legal values: {', '.join(parts)}")
+    saves = len(arguments) == 3 and arguments[1] == "--json"
+    if not (len(arguments) == 1 or saves) or arguments[0] not in parts:
+        print(f"laws: '{' '.join(arguments)}'; legal: one of {', '.join(parts)}, and then --json FILE", file=sys.stderr)
+        sys.exit(2)
     records = list(parts[arguments[0]]())
-    if len(arguments) == 3 and arguments[1] == "--json":
+    if saves:
         pathlib.Path(arguments[2]).write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
