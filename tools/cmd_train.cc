@@ -145,10 +145,12 @@ class Progress {
 };
 
 void print_summary(const model::Summary& summary) {
+  const bool trained = summary.tokens_per_s > 0;
+  if (trained || summary.validation_loss) fmt::print("\n");
   if (summary.validation_loss)
-    fmt::print("\nvalidation loss {:.4f} nats per token", unsigned_nan(*summary.validation_loss));
-  if (summary.tokens_per_s > 0) {
-    fmt::print("\nmedian step {:.0f} ms, {:.0f} tokens/s\n", summary.step_ms_median,
+    fmt::print("validation loss {:.4f} nats per token\n", unsigned_nan(*summary.validation_loss));
+  if (trained) {
+    fmt::print("median step {:.0f} ms, {:.0f} tokens/s\n", summary.step_ms_median,
                summary.tokens_per_s);
   }
   fmt::print("\n");
@@ -283,7 +285,8 @@ int run_train(const Options& options, const Args& args) {
       });
   const sched::Timeline timeline = trainer->timeline();
   if (first_rank) {
-    if (plan.options.pp > 1) fmt::print("\n{}", sched::draw_text(timeline));
+    if (plan.options.pp > 1 && !timeline.spans.empty())
+      fmt::print("\n{}", sched::draw_text(timeline));
     print_summary(summary);
     say_shared_cores();
   }

@@ -112,7 +112,7 @@ TEST(RunEnds, NoStepsAreAValidation) {
                                   " --resume " + folder.path("run") + " --steps 3"}) {
     const Outcome outcome = run_sinew(common + rest);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    EXPECT_NE(outcome.out.find(line), std::string::npos) << line << outcome.out;
+    EXPECT_NE(outcome.out.find(line + "\npredicted"), std::string::npos) << line << outcome.out;
   }
 }
 
