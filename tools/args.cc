@@ -38,8 +38,11 @@ struct Args::Impl {
 
 namespace {
 
-// The legal name nearest to what was typed, when it is near enough to be a slip.
+// The legal name that what was typed begins, or the nearest one that is near enough to be a slip.
 std::string nearest(const std::string& typed, const std::vector<std::string>& names) {
+  const auto longer = std::ranges::find_if(
+      names, [&](const std::string& name) { return typed.size() > 3 && name.starts_with(typed); });
+  if (longer != names.end()) return *longer;
   const auto distance = [&](const std::string& name) {
     std::vector<std::size_t> row(name.size() + 1);
     for (std::size_t j = 0; j <= name.size(); ++j) row[j] = j;

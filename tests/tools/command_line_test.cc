@@ -63,6 +63,7 @@ const std::vector<Bad> kBad = {
     {"simulate --topology x --latency-us 3", {"--topology", "--latency-us"}},
     {"simulate --op pipeline --bytes 8", {"--bytes", "collectives"}},
     {"simulate --root 8", {"--root 8", "0 to 7"}},
+    {"simulate --by 8", {"'--by'", "did you mean --bytes?"}},
     {"simulate --bytes -1", {"--bytes", "'-1'", "byte count"}},
     {"simulate --svg same --json ./same", {"--svg", "--json", "same"}},
     {"plan --memory x", {"--memory", "'x'"}},
