@@ -33,6 +33,12 @@ enum class Right : std::uint8_t { kPacked, kPackedOnTheWay };
 inline void prefetch_line(std::uintptr_t address) {
   __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
 }
+// Of the vectors of a row of a tile, those that begin a cache line where the row does: one fetch a
+// line.
+template <class V>
+constexpr bool begins_line(int v) {
+  return v * V::kLanes % static_cast<int>(64 / sizeof(float)) == 0;
+}
 template <class W>
 void prefetch_ahead(const typename W::Element* x, std::int64_t stride) {
   for (int row = 0; row < W::kElements; ++row) {
@@ -105,7 +111,8 @@ void multiply_rows(const GemmTile<typename W::Element>& tile) {
   using Vector = typename V::Vector;
   for (int i = 0; i < kRows; ++i)
     for (int v = 0; v < kVectors; ++v)
-      prefetch_line(reinterpret_cast<std::uintptr_t>(tile.c + i * tile.c_stride + v * V::kLanes));
+      if (begins_line<V>(v))
+        prefetch_line(reinterpret_cast<std::uintptr_t>(tile.c + i * tile.c_stride + v * V::kLanes));
   Vector sum[kRows][kVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i)
@@ -136,7 +143,7 @@ void multiply_rows(const GemmTile<typename W::Element>& tile) {
         right[v] =
             W::across(unpacked + v * V::kLanes, tile.unpacked.stride, W::kElements, V::kLanes);
         V::store(b_packed + v * V::kLanes, right[v]);
-        prefetch_ahead<W>(unpacked + v * V::kLanes, tile.unpacked.stride);
+        if (begins_line<V>(v)) prefetch_ahead<W>(unpacked + v * V::kLanes, tile.unpacked.stride);
       }
     }
 #pragma GCC unroll 16
