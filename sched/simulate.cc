@@ -83,6 +83,7 @@ struct Shared {
 struct Route {
   Link link;
   Link work;  // at each end
+  double reduce_s_per_byte = 0;
   std::uint32_t port = 0;
   std::vector<std::uint32_t> held;  // into shared_
 };
@@ -194,6 +195,7 @@ class Simulator {
       const auto target = static_cast<std::size_t>(lane.target);
       Route route{topology_.link(lane.source, lane.target),
                   topology_.work(lane.source, lane.target),
+                  topology_.reduction(lane.source, lane.target),
                   static_cast<std::uint32_t>(per_lane ? i : source),
                   {static_cast<std::uint32_t>(i)}};
       for (const int share : topology_.shares_of(lane.source, lane.target)) {
@@ -338,9 +340,13 @@ class Simulator {
     }
   }
 
+  [[nodiscard]] double compute_s_per_byte(const Task& task) const {
+    if (task.verb == Verb::kCopy) return topology_.copy_s_per_byte;
+    return task.lane < 0 ? topology_.reduce_s_per_byte : route_of(task).reduce_s_per_byte;
+  }
+
   void start_compute(const Instance& at) {
-    const double cost =
-        task_of(at).verb == Verb::kCopy ? topology_.copy_s_per_byte : topology_.reduce_s_per_byte;
+    const double cost = compute_s_per_byte(task_of(at));
     if (counts_cores_) {
       return put_on_cores(at, Stage::kComputing, static_cast<double>(bytes_of(at)) * cost);
     }

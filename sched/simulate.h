@@ -21,8 +21,8 @@
 //             (`cores`) wait for one, whoever has waited longest first. Where the topology says
 //             nothing of either, nothing changes: each rank reduces and copies on its own.
 //   receive   done when the message is there and its dependences are; a reduction then takes bytes
-//   *
-//             reduce on the rank's one compute lane, where local copies and reductions run as well.
+//             * reduce on the rank's one compute lane, where local copies and reductions run as
+//             well; after a message whose work says so, more.
 //   credits   a send waits until fewer than that many messages of its lane are sent but not
 //   received
 //             (in segments); with 0 until its receive waits for nothing but the message.

@@ -26,6 +26,14 @@ bool names(const Rule& rule, int from, int to) {
   return there || (rule.both_ways && rule.from.contains(to) && rule.to.contains(from));
 }
 
+// Null: none does.
+template <typename Rule>
+const Rule* last_that_names(const std::vector<Rule>& rules, int from, int to) {
+  const auto found = std::find_if(rules.rbegin(), rules.rend(),
+                                  [&](const Rule& rule) { return names(rule, from, to); });
+  return found == rules.rend() ? nullptr : &*found;
+}
+
 }  // namespace
 
 bool RankSet::contains(int rank) const {
@@ -34,10 +42,8 @@ bool RankSet::contains(int rank) const {
 }
 
 Link Topology::link(int from, int to) const {
-  for (auto rule = links.rbegin(); rule != links.rend(); ++rule) {
-    if (names(*rule, from, to)) return rule->link;
-  }
-  return {};
+  const LinkRule* rule = last_that_names(links, from, to);
+  return rule == nullptr ? Link{} : rule->link;
 }
 
 std::optional<std::pair<int, int>> Topology::unlinked() const {
@@ -64,10 +70,13 @@ std::optional<std::pair<int, int>> Topology::unlinked() const {
 }
 
 Link Topology::work(int from, int to) const {
-  for (auto rule = works.rbegin(); rule != works.rend(); ++rule) {
-    if (names(*rule, from, to)) return rule->each_end;
-  }
-  return {};
+  const WorkRule* rule = last_that_names(works, from, to);
+  return rule == nullptr ? Link{} : rule->each_end;
+}
+
+double Topology::reduction(int from, int to) const {
+  const WorkRule* rule = last_that_names(works, from, to);
+  return reduce_s_per_byte + (rule == nullptr ? 0 : rule->reduce_s_per_byte);
 }
 
 int Topology::cores_of(int rank) const {

@@ -16,7 +16,8 @@
 //   link 4-7 <-> 4-7 latency 300ns cost 0.05ns/B
 //   share wire 0-3 -> 4-7                         # these messages pass one at a time
 //   share wire-back 4-7 -> 0-3
-//   work 0-3 <-> 4-7 message 2us cost 0.12ns/B    # processor time at either end of a message
+//   work 0-3 <-> 4-7 message 2us cost 0.12ns/B    # processor time at either end of a message;
+//                                                 # `reduce 0.1ns/B` after it: see WorkRule
 //   cores both-hosts * 2                          # these ranks have two processors between them
 //
 // Ranks are '*', or numbers and ranges joined by commas. A -> B is from A to B, A <-> B both ways.
@@ -61,12 +62,15 @@ struct ShareRule {
 };
 
 // Each end of a message from a rank of `from` to one of `to` keeps a processor of its rank busy for
-// latency_s + bytes * cost_s_per_byte, beside what the link takes.
+// latency_s + bytes * cost_s_per_byte, beside what the link takes. Reducing what such a message
+// brought takes reduce_s_per_byte beyond Topology's: what comes through mapped memory is reduced
+// where it would be copied, what comes over a network is copied in any case.
 struct WorkRule {
   RankSet from;
   RankSet to;
   bool both_ways = false;
   Link each_end;
+  double reduce_s_per_byte = 0;
   friend bool operator==(const WorkRule&, const WorkRule&) = default;
 };
 
@@ -96,6 +100,8 @@ struct Topology {
   [[nodiscard]] Link work(int from, int to) const;
   // The first pair of ranks that no rule links; link() would let its messages take no time.
   [[nodiscard]] std::optional<std::pair<int, int>> unlinked() const;
+  // Of a byte that came in such a message: reduce_s_per_byte and that of the rule. O(rules).
+  [[nodiscard]] double reduction(int from, int to) const;
   // The last rule that names the rank, as an index into `cores`; -1: none does.
   [[nodiscard]] int cores_of(int rank) const;
   // The shares that the pair holds, as indices into `shares`; rules of one name are one share.

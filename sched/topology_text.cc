@@ -127,14 +127,19 @@ class TopologyParser {
   }
 
   void parse_work() {
-    constexpr std::string_view kForm = "work RANKS ->|<-> RANKS message TIME cost COST";
-    expect_words(8, kForm);
+    constexpr std::string_view kForm =
+        "work RANKS ->|<-> RANKS message TIME cost COST [reduce COST]";
+    const bool reduces = words_.size() == 10 && words_[8] == "reduce";
+    if (!reduces) expect_words(8, kForm);
     check_rules(topology_.works.size());
     const bool both = words_[2] == "<->";
     if ((!both && words_[2] != "->") || words_[4] != "message" || words_[6] != "cost")
       fail("malformed work", kForm);
-    topology_.works.push_back(
-        {ranks(words_[1]), ranks(words_[3]), both, {time(words_[5]), cost(words_[7])}});
+    topology_.works.push_back({ranks(words_[1]),
+                               ranks(words_[3]),
+                               both,
+                               {time(words_[5]), cost(words_[7])},
+                               reduces ? cost(words_[9]) : 0});
   }
 
   void parse_cores() {
@@ -254,10 +259,10 @@ std::string print(const Topology& topology) {
                    text_of(rule.to, topology.world));
   }
   for (const WorkRule& rule : topology.works) {
-    fmt::format_to(out, "work {} {} {} message {}s cost {}s/B\n",
+    fmt::format_to(out, "work {} {} {} message {}s cost {}s/B reduce {}s/B\n",
                    text_of(rule.from, topology.world), rule.both_ways ? "<->" : "->",
                    text_of(rule.to, topology.world), rule.each_end.latency_s,
-                   rule.each_end.cost_s_per_byte);
+                   rule.each_end.cost_s_per_byte, rule.reduce_s_per_byte);
   }
   for (const CoresRule& rule : topology.cores) {
     fmt::format_to(out, "cores {} {} {}\n", rule.name, text_of(rule.ranks, topology.world),

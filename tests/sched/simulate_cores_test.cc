@@ -73,6 +73,46 @@ TEST(SimulateCores, AMessageTakesTheWorkOfBothItsEndsBeforeAndAfterTheLink) {
               1e-15);
 }
 
+// All the same one message: what it brought is reduced by the receiver, at the work's price too.
+TEST(SimulateCores, ReducingWhatAMessageBroughtTakesWhatTheMachineAndItsWorkSay) {
+  Builder b({.op = Collective::kReduce, .world = 2});
+  b.reduce({.chunk = 0, .from = 1, .to = 0});
+  const Schedule schedule = b.finish("one");
+  Topology topology = with_work(2, kWork);
+  const double before = seconds_of(schedule, topology, 1000);
+  topology.works[0].reduce_s_per_byte = 0.75e-9;
+  EXPECT_NEAR(seconds_of(schedule, topology, 1000), before + 1000 * 0.75e-9, 1e-15);
+  topology.works[0] = {{{{0, 0}}}, {{{1, 1}}}, false, kWork, 0.75e-9};
+  EXPECT_LT(seconds_of(schedule, topology, 1000), before) << "of the other direction";
+}
+
+// A ring's all_reduce on two processors that are all busy, its link and messages free: every byte
+// has two ends, and half of the messages are reduced, at the price of the pair that they cross.
+TEST(SimulateCores, ARingOverTwoHostsTakesTheWorkOfItsBytesDividedByTheProcessors) {
+  constexpr double kInside = 0.5e-9;
+  constexpr double kBetween = 1e-9;
+  constexpr double kBetweenReduce = 0.25e-9;
+  for (const int ranks : {2, 4, 8}) {
+    const int world = 2 * ranks;
+    const RankSet first{{{0, ranks - 1}}};
+    const RankSet second{{{ranks, world - 1}}};
+    Topology topology = homogeneous(world, {}, 0);
+    topology.works.push_back({all_of(world), all_of(world), true, {0, kInside}, 0});
+    topology.works.push_back({first, second, true, {0, kBetween}, kBetweenReduce});
+    topology.cores.push_back({"machine", all_of(world), 2});
+    const std::int64_t bytes = 64000 * world;
+    const double chunk = 64000;
+    const double rounds = 2.0 * (world - 1);
+    const double work = rounds * chunk * (2 * kInside * (world - 2) + 2 * kBetween * 2) +
+                        rounds / 2 * chunk * 2 * kBetweenReduce;
+    const double seconds =
+        seconds_of(generate(find_algorithm(Collective::kAllReduce, "ring"), {.world = world}),
+                   topology, bytes, 64);
+    EXPECT_GE(seconds * (1 + 1e-9), work / 2) << world << " ranks";
+    EXPECT_LE(seconds, work / 2 * 1.05) << world << " ranks";
+  }
+}
+
 // Each of two ranks sends and receives: a processor each does two ends of a message, a common one
 // does four; the link is free.
 TEST(SimulateCores, RanksThatShareAProcessorTakeTurns) {

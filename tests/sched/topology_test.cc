@@ -22,7 +22,7 @@ link 0 -> 7 latency 1ms cost 1us/B
 share wire 0-3 -> 4-7
 share wire 4-7 -> 0-3
 share slow 0 -> 7
-work 0-3 <-> 4-7 message 3us cost 0.2ns/B
+work 0-3 <-> 4-7 message 3us cost 0.2ns/B reduce 0.05ns/B
 work 0 -> 7 message 1us cost 0s/B
 cores all * 4
 cores first 0-1 1
@@ -54,6 +54,8 @@ TEST(Topology, WorkAndProcessorsAreWhatTheLastMatchingLineSays) {
   EXPECT_DOUBLE_EQ(t.work(0, 7).latency_s, 1e-6);
   EXPECT_EQ(t.work(0, 7).cost_s_per_byte, 0);
   EXPECT_EQ(t.work(7, 0), t.work(4, 3));
+  EXPECT_DOUBLE_EQ(t.reduction(1, 2), t.reduce_s_per_byte);
+  EXPECT_DOUBLE_EQ(t.reduction(4, 3), t.reduce_s_per_byte + 0.05e-9);
   EXPECT_EQ(t.cores_of(0), 1);
   EXPECT_EQ(t.cores_of(2), 0);
   EXPECT_EQ(t.cores[0].count, 4);
@@ -103,6 +105,8 @@ TEST(Topology, BadTextIsOneLineWithTheLegalValues) {
                                   ranks + "work * <-> * message 1 cost 1ns/B\n",
                                   ranks + "work * - * message 1us cost 1ns/B\n",
                                   ranks + "work * <-> * latency 1us cost 1ns/B\n",
+                                  ranks + "work * <-> * message 1us cost 1ns/B reduce\n",
+                                  ranks + "work * <-> * message 1us cost 1ns/B copy 1ns/B\n",
                                   ranks + "ports -1\n",
                                   ranks + "reduce 1\n",
                                   ranks + "reduce 2s/B\n",
