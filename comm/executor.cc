@@ -271,10 +271,8 @@ bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t
   bool moved = false;
   Message message;
   if (lands_ && state.used == 0 && state.done < state.size) {
-    const bool keeps = step.verb == PlanVerb::kReceive;
-    const std::int64_t rest = state.size - state.done;
-    transport_.expect(step.peer, lane_of(step.lane), keeps ? state.target + state.done : nullptr,
-                      keeps ? until - state.done : rest, rest);
+    transport_.expect(step.peer, lane_of(step.lane), wanted(step, state, until),
+                      wanted_after(step));
   }
   while ((state.done < until || !state.opened) &&
          transport_.peek(step.peer, lane_of(step.lane), &message)) {
@@ -293,6 +291,20 @@ bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t
   }
   if (state.opened && state.done == state.size && state.used == 0) finish(state);
   return moved;
+}
+
+Wanted Execution::wanted(const PlanStep& step, const State& state, std::int64_t until) {
+  const std::int64_t rest = state.size - state.done;
+  if (step.verb != PlanVerb::kReceive) return {nullptr, rest, rest};
+  return {state.target + state.done, until - state.done, rest};
+}
+
+Wanted Execution::wanted_after(const PlanStep& step) const {
+  if (step.after == PlanStep::kNone) return {};
+  const auto index = static_cast<std::size_t>(step.after);
+  const PlanStep& next = work_.plan->steps[index];
+  const std::int64_t until = limit(next, states_[index].size);
+  return wanted(next, states_[index], std::max<std::int64_t>(until, 0));
 }
 
 bool Execution::expected(int peer, const Message& message, std::uint64_t flag) {
@@ -375,7 +387,7 @@ std::int64_t Execution::gather_sources(const PlanStep& step, const State& state,
     if (!my_turn(operand.before)) return -1;
     if (lands_ && at.used == 0) {
       const std::int64_t rest = state.size - state.done;
-      transport_.expect(operand.peer, lane_of(operand.lane), nullptr, rest, rest);
+      transport_.expect(operand.peer, lane_of(operand.lane), {nullptr, rest, rest}, {});
     }
     if (!transport_.peek(operand.peer, lane_of(operand.lane), &message)) return -1;
     if (!expected(operand.peer, message, flag_of(state.size))) return -1;

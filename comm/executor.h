@@ -107,6 +107,9 @@ class Execution {
   std::int64_t gather_sources(const PlanStep& step, const State& state, std::int64_t until);
   void use_sources(const PlanStep& step, std::int64_t size);
   bool advance_local(const PlanStep& step, State& state, std::int64_t until);
+  // What the rest of a receive wants of its lane.
+  [[nodiscard]] static Wanted wanted(const PlanStep& step, const State& state, std::int64_t until);
+  [[nodiscard]] Wanted wanted_after(const PlanStep& step) const;
   // Fewer bytes of a send wait until more of it are ready.
   [[nodiscard]] std::int64_t worthwhile_bytes(const PlanStep& step) const;
   void collect_released(const PlanStep& step, State& state, bool* moved);

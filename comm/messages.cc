@@ -92,7 +92,8 @@ bool Messages::advance_receive(Transfer& transfer) {
   Message message;
   if (transfer.moved < transfer.size) {
     const std::int64_t rest = transfer.size - transfer.moved;
-    transport_.expect(transfer.peer, transfer.lane, transfer.target + transfer.moved, rest, rest);
+    transport_.expect(transfer.peer, transfer.lane, {transfer.target + transfer.moved, rest, rest},
+                      {});
   }
   while (!transfer.complete && transport_.peek(transfer.peer, transfer.lane, &message)) {
     // One that is too long cannot be of this transfer either.

@@ -108,7 +108,8 @@ class Compiler {
         .first_dependence = first_dependence,
         .operands = 0,
         .first_operand = static_cast<std::uint32_t>(plan_.operands.size()),
-        .before = PlanStep::kNone};
+        .before = PlanStep::kNone,
+        .after = PlanStep::kNone};
     if (chain.size() > 1) {
       out.verb = PlanVerb::kReduceMany;
       out.source = out.target;
@@ -116,6 +117,8 @@ class Compiler {
       out.operands = static_cast<std::uint32_t>(plan_.operands.size()) - out.first_operand;
     } else if (step.verb != Verb::kCopy && step.verb != Verb::kReduce) {
       out.before = find_before(step, chain.back());
+      if (receives(step.verb) && out.before != PlanStep::kNone)
+        plan_.steps[static_cast<std::size_t>(out.before)].after = static_cast<std::int32_t>(index);
     }
     plan_.steps.push_back(out);
   }

@@ -63,6 +63,7 @@ struct PlanStep {
   std::uint32_t operands;  // of kReduceMany
   std::uint32_t first_operand;
   std::int32_t before;  // the previous step that sends to, or receives from, the same peer and lane
+  std::int32_t after;   // of a receive: the next one, where that is a step of its own
 };
 
 struct Plan {

@@ -61,6 +61,15 @@ struct Sent {
   bool exposed = false;                 // the source must stay unchanged until released(sequence)
 };
 
+// The next total_bytes of a lane: the first ready_bytes of them are wanted at target, which nobody
+// touches until they are released, the others will be, once the receiver says so. target null: they
+// are only read, where the transport holds them.
+struct Wanted {
+  std::byte* target = nullptr;
+  std::int64_t ready_bytes = 0;
+  std::int64_t total_bytes = 0;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -84,13 +93,11 @@ class Transport {
                                   std::byte* target, std::int64_t size_bytes) = 0;
   virtual void release(int peer, int lane) = 0;
 
-  // A hint: the next ready_bytes of this lane, from the oldest unreleased message on, are wanted at
-  // target, which nobody touches until they are released; the next total_bytes will be, once the
-  // caller says so. A transport may let messages arrive there; Message::data then points there.
-  // target null: they are only read, where the transport holds them.
-  virtual void expect(int peer, int lane, std::byte* target, std::int64_t ready_bytes,
-                      std::int64_t total_bytes) {
-    (void)peer, (void)lane, (void)target, (void)ready_bytes, (void)total_bytes;
+  // A hint: the oldest unreleased messages of this lane are `now`'s, those after them `then`'s. A
+  // transport may let messages arrive where they are wanted; Message::data then points there.
+  // Asked for while `now` still arrives, `then` does not begin by waiting for its first bytes.
+  virtual void expect(int peer, int lane, const Wanted& now, const Wanted& then) {
+    (void)peer, (void)lane, (void)now, (void)then;
   }
 };
 

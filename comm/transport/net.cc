@@ -140,12 +140,10 @@ bool NetTransport::peek(int peer, int lane, Message* message) {
   return true;
 }
 
-void NetTransport::expect(int peer, int lane, std::byte* target, std::int64_t ready_bytes,
-                          std::int64_t total_bytes) {
+void NetTransport::expect(int peer, int lane, const Wanted& now, const Wanted& then) {
   Incoming& in = incoming_[index(peer, lane)];
-  in.wanted = target;
-  in.wanted_bytes = ready_bytes;
-  in.promised_bytes = total_bytes;
+  in.now = now;
+  in.then = then;
   if (in.offers > 0) land_offers(peer, lane, false);
 }
 
@@ -153,23 +151,28 @@ void NetTransport::expect(int peer, int lane, std::byte* target, std::int64_t re
 // is wanted.
 void NetTransport::land_offers(int peer, int lane, bool looked_for) {
   Incoming& in = incoming_[index(peer, lane)];
-  std::int64_t before = 0;  // bytes of the messages before
+  const Wanted* wanted = &in.now;
+  std::int64_t before = 0;  // bytes of the messages before that are wanted there
   for (std::uint64_t sequence = in.taken; sequence < in.taken + kDepth; ++sequence) {
     const auto place = static_cast<int>(sequence % kDepth);
     Incoming::Arrival& arrival = in.arrivals[place];
     if (arrival.state == Incoming::State::kNone) return;
+    if (wanted == &in.now && before > 0 && before == in.now.total_bytes) {
+      wanted = &in.then;
+      before = 0;
+    }
     const std::int64_t end = before + arrival.size;
     if (arrival.state == Incoming::State::kOffered) {
-      const bool fits = end <= in.wanted_bytes;
-      if (!fits && (!looked_for || sequence != in.taken || end <= in.promised_bytes)) return;
+      const bool fits = end <= wanted->ready_bytes;
+      if (!fits && (!looked_for || sequence != in.taken || end <= wanted->total_bytes)) return;
       if (!fits && arrival.size > layout_.slot_bytes(lane)) {
         // Longer than anybody wants: whoever looks sees that, and that its flag is foreign.
         --in.offers;
         arrival.state = Incoming::State::kHere;
         return;
       }
-      land(peer, lane, place, fits && in.wanted != nullptr ? in.wanted + before : nullptr,
-           in.wanted_bytes - before);
+      land(peer, lane, place, fits && wanted->target != nullptr ? wanted->target + before : nullptr,
+           wanted->ready_bytes - before);
     }
     before = end;
   }
@@ -208,9 +211,11 @@ void NetTransport::release(int peer, int lane) {
   if (in.landing == place) in.landing = -1;
   ++in.taken;
   // What is wanted begins at the oldest unreleased message.
-  if (in.wanted != nullptr) in.wanted += std::min(arrival.size, in.wanted_bytes);
-  in.wanted_bytes = std::max<std::int64_t>(in.wanted_bytes - arrival.size, 0);
-  in.promised_bytes = std::max<std::int64_t>(in.promised_bytes - arrival.size, 0);
+  Wanted& now = in.now;
+  if (now.target != nullptr) now.target += std::min(arrival.size, now.ready_bytes);
+  now.ready_bytes = std::max<std::int64_t>(now.ready_bytes - arrival.size, 0);
+  now.total_bytes = std::max<std::int64_t>(now.total_bytes - arrival.size, 0);
+  if (arrival.size > 0 && now.total_bytes == 0) now = std::exchange(in.then, {});
   // A farewell waits for the credit of its notice.
   if (++in.owed < (lane == kNoticeLane ? 1 : kCreditsAtOnce)) return;
   if (!peers_[static_cast<std::size_t>(peer)].broken) wire_->credit(peer, lane, in.owed);
@@ -240,7 +245,7 @@ void NetTransport::offered(int peer, int lane, int place, std::uint64_t flag, st
   arrival = {flag, size, slots_.get() + layout_.offset(peer, lane, place),
              Incoming::State::kOffered};
   ++in.offers;
-  if (in.wanted_bytes > 0) land_offers(peer, lane, false);
+  if (in.now.ready_bytes > 0) land_offers(peer, lane, false);
 }
 
 void NetTransport::credited(int peer, int lane, int count) {

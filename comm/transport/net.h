@@ -51,8 +51,7 @@ class NetTransport final : public Transport, private WireSink {
   [[nodiscard]] bool read(int peer, const Message& message, std::int64_t offset, std::byte* target,
                           std::int64_t size_bytes) override;
   void release(int peer, int lane) override;
-  void expect(int peer, int lane, std::byte* target, std::int64_t ready_bytes,
-              std::int64_t total_bytes) override;
+  void expect(int peer, int lane, const Wanted& now, const Wanted& then) override;
 
   // Without notices: how many of those there are depends on how long ranks wait, what is sent does
   // not.
@@ -112,12 +111,11 @@ class NetTransport final : public Transport, private WireSink {
     };
     Arrival arrivals[kDepth];
     std::uint64_t taken = 0;
-    int owed = 0;                 // credits not yet returned
-    int landing = -1;             // the place whose block lies in the landing; -1: none
-    int offers = 0;               // arrivals that are offered and not landing
-    std::byte* wanted = nullptr;  // where the oldest unreleased message is wanted; null: in slots
-    std::int64_t wanted_bytes = 0;
-    std::int64_t promised_bytes = 0;  // that will be wanted, those included
+    int owed = 0;      // credits not yet returned
+    int landing = -1;  // the place whose block lies in the landing; -1: none
+    int offers = 0;    // arrivals that are offered and not landing
+    Wanted now;        // from the oldest unreleased message on
+    Wanted then;
   };
   struct Peer {
     bool reached = false;

@@ -44,9 +44,8 @@ class RoutedTransport final : public Transport {
     return route(peer).read(peer, message, offset, target, size_bytes);
   }
   void release(int peer, int lane) override { route(peer).release(peer, lane); }
-  void expect(int peer, int lane, std::byte* target, std::int64_t ready_bytes,
-              std::int64_t total_bytes) override {
-    route(peer).expect(peer, lane, target, ready_bytes, total_bytes);
+  void expect(int peer, int lane, const Wanted& now, const Wanted& then) override {
+    route(peer).expect(peer, lane, now, then);
   }
 
  private:

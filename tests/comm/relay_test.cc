@@ -1,5 +1,6 @@
 // What a rank passes on while it still arrives: over a transport where a message is dear it leaves
-// in whole blocks, however small the pieces are that come in.
+// in whole blocks, however small the pieces are that come in. What arrives after that has its place
+// before it comes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -58,6 +59,50 @@ class TricklingTransport final : public Transport {
   Traits traits_{.name = "trickling", .credits = 8, .slot_bytes = 4096};
 };
 
+// Nothing arrives; what is expected is noted.
+class ExpectantTransport final : public Transport {
+ public:
+  [[nodiscard]] const Traits& traits() const override { return traits_; }
+  [[nodiscard]] Sent send(int, int, std::uint64_t, const std::byte*, std::int64_t size_bytes,
+                          Source) override {
+    return {.size_bytes = size_bytes, .sequence = ++sequence_};
+  }
+  [[nodiscard]] bool released(int, int, std::uint64_t) override { return true; }
+  [[nodiscard]] bool peek(int, int, Message*) override { return false; }
+  [[nodiscard]] bool read(int, const Message&, std::int64_t, std::byte*, std::int64_t) override {
+    return false;
+  }
+  void release(int, int) override {}
+  void expect(int, int, const Wanted& first, const Wanted& second) override {
+    now = first;
+    then = second;
+  }
+  Wanted now;
+  Wanted then;
+
+ private:
+  std::uint64_t sequence_ = 0;
+  Traits traits_{.name = "expectant", .credits = 8, .slot_bytes = 4096, .lands = true};
+};
+
+// What rank 0 of three expects at the begin of a ring.
+ExpectantTransport expected_of(sched::Collective op, std::vector<std::byte>& buffer) {
+  const sched::Schedule schedule =
+      sched::generate(sched::find_algorithm(op, "ring"), {.world = 3, .root = 0});
+  const Plan plan = compile_whole(schedule, 0, true);
+  const auto bytes = static_cast<std::int64_t>(buffer.size());
+  ExpectantTransport transport;
+  Execution execution(transport);
+  execution.start({.plan = &plan,
+                   .input = buffer.data(),
+                   .output = buffer.data(),
+                   .count = op == sched::Collective::kAllGather ? bytes / 3 : bytes,
+                   .dtype = DType::kU8,
+                   .flag = 1});
+  static_cast<void>(execution.progress());
+  return transport;
+}
+
 // The sizes in which the middle rank of a chain passes `bytes` on.
 std::vector<std::int64_t> relayed(std::int64_t bytes, std::int64_t worthwhile_bytes,
                                   std::int64_t most_bytes) {
@@ -96,6 +141,22 @@ TEST(Relay, WhatArrivesInPiecesLeavesInBlocksThatAreWorthAMessage) {
 
 TEST(Relay, WhereAMessageCostsNothingEachPieceLeavesAtOnce) {
   EXPECT_EQ(relayed(256, 0, 4096), (std::vector<std::int64_t>{64, 64, 64, 64}));
+}
+
+TEST(Relay, WhatComesNextInALaneIsExpectedBeforeWhatComesFirstHasCome) {
+  constexpr std::int64_t kChunkBytes = 1000;
+  std::vector<std::byte> buffer(3 * kChunkBytes);
+  // Rank 0 of a ring receives the chunks of ranks 2 and 1, and nobody else touches their places.
+  const ExpectantTransport gathers = expected_of(sched::Collective::kAllGather, buffer);
+  EXPECT_EQ(gathers.now.target, buffer.data() + 2 * kChunkBytes);
+  EXPECT_EQ(gathers.then.target, buffer.data() + kChunkBytes);
+  EXPECT_EQ(gathers.then.ready_bytes, kChunkBytes);
+  EXPECT_EQ(gathers.then.total_bytes, kChunkBytes);
+  // Here it reduces both, in the places where the transport holds them.
+  const ExpectantTransport reduces = expected_of(sched::Collective::kAllReduce, buffer);
+  EXPECT_EQ(reduces.now.target, nullptr);
+  EXPECT_EQ(reduces.then.target, nullptr);
+  EXPECT_EQ(reduces.then.ready_bytes, kChunkBytes);
 }
 
 }  // namespace
