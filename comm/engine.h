@@ -242,7 +242,8 @@ class Engine {
               kernels::Stores stores);
   [[nodiscard]] const std::byte* mapped(int peer, Regions::Place place, std::int64_t size);
   [[nodiscard]] bool may_be_staged(const Ask& ask, std::uint16_t algorithm) const;
-  void run_staged(const CallInfo& call, const Ask& ask);
+  // flag: as of begin().
+  void run_staged(const CallInfo& call, const Ask& ask, std::uint64_t flag = 0);
   void meet(Meetings& meetings);
   [[nodiscard]] SmallCall arrive(Meetings& meetings);
   void put(std::byte* target, const std::byte* source, std::int64_t size, int reader) const;

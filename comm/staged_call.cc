@@ -51,9 +51,11 @@ bool Engine::may_be_staged(const Ask& ask, std::uint16_t algorithm) const {
   return full >= kStagedBytes;
 }
 
-void Engine::run_staged(const CallInfo& call, const Ask& ask) {
-  const std::uint64_t flag = announce(call);
-  Meetings meetings{.call = call, .number = calls_, .flag = flag, .held = 0};
+void Engine::run_staged(const CallInfo& call, const Ask& ask, std::uint64_t flag) {
+  // A call that was announced has met once: its flag has been shown as it is.
+  const std::uint32_t held = flag != 0 ? 1 : 0;
+  if (flag == 0) flag = announce(call);
+  Meetings meetings{.call = call, .number = calls_, .flag = flag, .held = held};
   const std::int64_t full = full_bytes(ask.op, ask.count, ask.dtype, world_);
   const kernels::Stores stores = kernels::stores_for(2 * full * world_);
   std::int64_t sent_bytes = 0;

@@ -9,7 +9,7 @@
 // are done.
 //
 // Whether the peers' buffers are symmetric is not known before the first exchange. If some are not,
-// all ranks see that alike and the call goes on as the schedule.
+// all ranks see that alike and the call goes on through the stage, or as the schedule.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -83,6 +83,7 @@ void Engine::run_symmetric(const CallInfo& call, const Ask& ask) {
     if (peer != rank_) std::memcpy(&places, boxes_->payload(peer, sizeof places), sizeof places);
     if ((needs_input(ask.op) && places.input.key == 0) ||
         (needs_output(ask.op) && places.output.key == 0)) {
+      if (may_be_staged(ask, call.algorithm)) return run_staged(call, ask, flag);
       wait(begin(call, plans_->get(call.algorithm, call.root), ask, flag));
       return;
     }

@@ -107,6 +107,9 @@ TEST(CollectiveMpi, RanksThatShareCoresGetTheExactResult) {
       if (communicator->world() <= cores) continue;  // nothing is staged
       if (cores == 1) check_staged(*communicator, {4'099, 65'536});
       if (cores == 2) check_staged(*communicator, {65'539});
+      // Where a rank has symmetric memory, all first ask each other whether these buffers are.
+      const Symmetric symmetric = communicator->allocate(64);
+      check_staged(*communicator, {65'536});
     }
     unsetenv(kSpreadVariable);
   }
