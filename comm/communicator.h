@@ -110,7 +110,8 @@ class Request {
 // forms.
 struct Counter {
   std::int64_t calls = 0;
-  std::int64_t elements = 0;  // sum of the counts passed in
+  std::int64_t through_stage = 0;  // of those, in tiles that each rank put once for all
+  std::int64_t elements = 0;       // sum of the counts passed in
   std::int64_t payload_bytes =
       0;                        // sum over calls of the full vector's bytes (m of the cost tables)
   std::int64_t sent_bytes = 0;  // bytes of messages this rank sent

@@ -92,6 +92,12 @@ void check_staged(Communicator& communicator, std::initializer_list<std::int64_t
   }
 }
 
+std::int64_t calls_through_stage(const Communicator& communicator) {
+  std::int64_t calls = 0;
+  for (const Counter& counter : communicator.counters().collective) calls += counter.through_stage;
+  return calls;
+}
+
 // On one core all that is put is read there; on two, ranks that stay on theirs read some of it
 // there; where they move nobody knows.
 TEST(CollectiveMpi, RanksThatShareCoresGetTheExactResult) {
@@ -107,9 +113,15 @@ TEST(CollectiveMpi, RanksThatShareCoresGetTheExactResult) {
       if (communicator->world() <= cores) continue;  // nothing is staged
       if (cores == 1) check_staged(*communicator, {4'099, 65'536});
       if (cores == 2) check_staged(*communicator, {65'539});
+      communicator->reset_counters();
+      check_staged(*communicator, {65'536});
+      const std::int64_t staged = calls_through_stage(*communicator);
+      EXPECT_GT(staged, 0);
       // Where a rank has symmetric memory, all first ask each other whether these buffers are.
       const Symmetric symmetric = communicator->allocate(64);
+      communicator->reset_counters();
       check_staged(*communicator, {65'536});
+      EXPECT_EQ(calls_through_stage(*communicator), staged);
     }
     unsetenv(kSpreadVariable);
   }
