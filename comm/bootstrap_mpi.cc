@@ -6,11 +6,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -143,19 +145,29 @@ class MpiBootstrap final : public Bootstrap {
 
   void all_gather(std::span<const std::byte> mine, std::byte* all) override {
     MPI_Request request = MPI_REQUEST_NULL;
-    const int size = static_cast<int>(mine.size());
-    MPI_Iallgather(mine.data(), size, MPI_BYTE, all, size, MPI_BYTE, MPI_COMM_WORLD, &request);
+    const std::size_t size = mine.size();
+    const std::size_t whole = size * static_cast<std::size_t>(world_);
+    // MPI may still be at it when the deadline has passed and the caller's memory is gone.
+    auto memory = std::make_unique<std::byte[]>(size + whole);
+    std::byte* const gathered = memory.get() + size;
+    std::copy(mine.begin(), mine.end(), memory.get());
+    MPI_Iallgather(memory.get(), static_cast<int>(size), MPI_BYTE, gathered, static_cast<int>(size),
+                   MPI_BYTE, MPI_COMM_WORLD, &request);
     constexpr long kPollNs = 20'000;
     double waited_s = 0;
     for (;;) {
       int done = 0;
       MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-      if (done != 0) return;
+      if (done != 0) {
+        std::copy_n(gathered, whole, all);
+        return;
+      }
       if (waited_s > timeout_s_) break;
       const timespec pause{0, kPollNs};
       nanosleep(&pause, nullptr);
       waited_s += 1e-9 * kPollNs;
     }
+    (void)memory.release();
     mpi_skip_finalize();
     given_up = true;
     throw Error(
