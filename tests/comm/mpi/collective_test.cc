@@ -116,7 +116,8 @@ TEST(CollectiveMpi, RanksThatShareCoresGetTheExactResult) {
       communicator->reset_counters();
       check_staged(*communicator, {65'536});
       const std::int64_t staged = calls_through_stage(*communicator);
-      EXPECT_GT(staged, 0);
+      // Over a network no rank reads another's tiles.
+      EXPECT_EQ(staged > 0, communicator->transport_name() == "shm");
       // Where a rank has symmetric memory, all first ask each other whether these buffers are.
       const Symmetric symmetric = communicator->allocate(64);
       communicator->reset_counters();
