@@ -28,7 +28,7 @@ run_alone() {  # preset, target, argument...
   # Older thread sanitizers refuse some random layouts of memory.
   local fixed=()
   [[ "$preset" == tsan ]] && setarch -R true 2>/dev/null && fixed=(setarch -R)
-  if timeout 900 "${fixed[@]}" "build/$preset/tests/$target" "$@" >"$log" 2>&1; then
+  if timeout 1500 "${fixed[@]}" "build/$preset/tests/$target" "$@" >"$log" 2>&1; then
     grep "sanitized:" "$log"
     echo "sanitize: $preset $target passed in $((SECONDS - began)) s"
   else
