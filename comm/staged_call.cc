@@ -4,7 +4,8 @@
 // (0.3 us per page), and the ranks meet once per tile, whatever their number. 8 ranks on 2 cores of
 // an EPYC of the Zen 4 kind, medians without the stage over those with it, 64 KiB, 256 KiB, 1 MiB,
 // 4 MiB: all_gather 1.10 1.14 1.19 1.28, reduce_scatter 1.20 1.21 1.32 1.21, all_reduce 0.99 1.24
-// 0.95 1.14. All_to_all (below 0.8) lost, and goes as it did; so did broadcast while all met in
+// 0.95 1.14. With two ranks a core reductions lose by it (bench/README.md), and go as messages.
+// All_to_all lost (below 0.8) or was even, and goes as it did; so did broadcast while all met in
 // every round: now the others wait for the root alone.
 //
 // A plain store into lines that another core has read fetches each of them back first: putting 64

@@ -4,6 +4,7 @@
 // everything else: no element-by-element tail, and still right when target is an operand. Outputs
 // that do not fit the cache bypass it, which saves reading them first (3 instead of 4 units of
 // traffic for 2 operands).
+#include <cstring>
 #include <span>
 
 #include "kernels/reduce.h"
@@ -119,19 +120,6 @@ void scale_by(void* data, std::int64_t count, std::int64_t divisor) {
   }
 }
 
-// Fewer bytes than a vector holds.
-void copy_few(std::uint8_t* t, const std::uint8_t* s, std::int64_t size_bytes) {
-  const bool done = with_two_vectors<std::uint8_t>(
-      static_cast<std::size_t>(size_bytes), [&](auto lanes) SINEW_LAMBDA {
-        const typename decltype(lanes)::D d;
-        const std::int64_t second = size_bytes - static_cast<std::int64_t>(hn::MaxLanes(d));
-        hn::StoreU(hn::LoadU(d, s), d, t);
-        hn::StoreU(hn::LoadU(d, s + second), d, t + second);
-      });
-  if (done) return;
-  for (std::int64_t i = 0; i < size_bytes; ++i) t[i] = s[i];
-}
-
 // Whole vectors from the first aligned byte of the target on, so that no store crosses a line;
 // then one that ends with the last byte.
 template <Stores stores>
@@ -140,7 +128,10 @@ void copy_bytes(void* target, const void* source, std::int64_t size_bytes) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   auto* t = static_cast<std::uint8_t*>(target);
   const auto* s = static_cast<const std::uint8_t*>(source);
-  if (size_bytes < lanes) return copy_few(t, s, size_bytes);
+  if (size_bytes < lanes) {
+    if (size_bytes > 0) std::memcpy(t, s, static_cast<std::size_t>(size_bytes));
+    return;
+  }
   const auto store = [&](auto value, std::int64_t at) SINEW_LAMBDA {
     if constexpr (stores == Stores::kPastCache) {
       hn::Stream(value, d, t + at);

@@ -410,8 +410,7 @@ int run_coll(const CollOptions& options, const Args& args) {
     bench.emplace(*communicator, options);
   });
   const std::int64_t wrong = bench->run(request, own_cost);
-  if (wrong > 0)
-    throw Error(fmt::format("{} {} wrong", counted(wrong, "element"), wrong == 1 ? "is" : "are"));
+  throw_if_wrong(wrong);
   return 0;
 }
 

@@ -150,6 +150,12 @@ sched::Cost prove(const sched::Schedule& schedule, const std::string& path, int 
   return proved("--schedule", path, sched::verify(schedule)).facts.cost;
 }
 
+void throw_if_wrong(std::int64_t elements) {
+  if (elements == 0) return;
+  throw Error(
+      fmt::format("{} {} wrong", counted(elements, "element"), elements == 1 ? "is" : "are"));
+}
+
 void check_memory(const CollRequest& request, const CollOptions& options, int world) {
   const std::int64_t largest =
       *std::max_element(request.sizes_bytes.begin(), request.sizes_bytes.end());

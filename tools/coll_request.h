@@ -71,6 +71,9 @@ struct CollRequest {
 [[nodiscard]] sched::Cost prove(const sched::Schedule& schedule, const std::string& path,
                                 int world);
 
+// The end of a run that checked its results: an Error if any element was wrong.
+void throw_if_wrong(std::int64_t elements);
+
 // Refuses sizes whose largest case, of all ranks on this machine, its memory cannot hold.
 void check_memory(const CollRequest& request, const CollOptions& options, int world);
 

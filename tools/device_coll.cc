@@ -325,8 +325,7 @@ int run_device_coll(comm::Communicator& communicator, const CollOptions& options
   std::optional<DeviceBench> bench;
   agree(communicator, [&] { bench.emplace(communicator, *bootstrap, options, request); });
   const std::int64_t wrong = bench->run();
-  if (wrong > 0)
-    throw Error(fmt::format("{} {} wrong", counted(wrong, "element"), wrong == 1 ? "is" : "are"));
+  throw_if_wrong(wrong);
   return 0;
 }
 

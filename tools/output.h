@@ -5,9 +5,8 @@
 // Never does: make folders. Threads: one object, one thread.
 // Invariants
 //   1. Nothing that is created stays before the first write() or keep().
-//   2. PATH changes in keep() only, unless it names a device, a pipe or where a standard stream
-//   goes
-//      (/dev/stdout): those are written as they are.
+//   2. PATH changes in keep() only, unless it names a device, a pipe or what a standard stream goes
+//      to (/dev/stdout): those are written as they are.
 //   3. What a run wrote before it failed stays in PATH.partial, unless the disk was full. A file of
 //      that name that is already there stays what it is: the next is PATH.partial2.
 #pragma once
