@@ -156,9 +156,7 @@ class Resident {
   std::uint64_t call_count_ = 0;
   std::uint32_t history_ = 0;  // of the calls' signatures
   device::Memory scratch_;
-  // Queued and recorded calls use them, and freeing them would wait for kernels that wait for
-  // peers.
-  std::vector<device::Memory> outgrown_;
+  std::vector<device::Memory> outgrown_;  // queued and recorded calls use them
   std::map<std::pair<const sched::Algorithm*, int>, Program> programs_;
   mutable std::map<std::pair<const sched::Algorithm*, int>, bool> takes_;  // asked before
 };

@@ -119,9 +119,7 @@ class DeviceAccelerator final : public Accelerator {
   device::Memory indices_;                       // tokens or targets of the call that is queued
   std::map<const char*, device::Memory> owned_;  // by address
   const StepUpdate* update_ = nullptr;
-  // Queued and recorded work uses them, and freeing them would wait for kernels that wait for
-  // peers.
-  std::vector<device::Memory> outgrown_;
+  std::vector<device::Memory> outgrown_;  // queued and recorded work uses them
 };
 
 }  // namespace sinew::kernels

@@ -2,9 +2,11 @@
 // where there is one, the remedy.
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -141,6 +143,10 @@ std::string unavailable() {
            " lets the host touch no managed memory while a kernel runs, as under WSL and some "
            "virtual GPUs; use a machine that does, or --device cpu";
   }
+  if (found.memoryPoolsSupported == 0) {
+    return std::string(found.name) +
+           " has no memory pools, as some virtual GPUs; use a machine that does, or --device cpu";
+  }
   return {};
 }
 
@@ -225,7 +231,36 @@ LinkKind link_to(const std::string& address) {
 }
 
 namespace {
+
 constexpr std::size_t kBlockBytes = std::size_t{2} << 20;
+
+// Orders what is made in and given back to the selected device's pool, and nothing else. Never
+// destroyed: memory may be freed at the program's end.
+cudaStream_t pool_stream() {
+  static std::mutex mutex;
+  static auto* const kStreams = new std::map<int, cudaStream_t>;
+  const std::lock_guard lock(mutex);
+  const int device = selected();
+  const auto found = kStreams->find(device);
+  if (found != kStreams->end()) return found->second;
+  // The pool keeps what is given back: asking the driver again may wait for the device.
+  cudaMemPool_t pool = nullptr;
+  std::uint64_t kept_bytes = UINT64_MAX;
+  check(cudaDeviceGetDefaultMemPool(&pool, device), "asking for the device's pool of memory");
+  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept_bytes),
+        "keeping the pool's memory");
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");
+  return kStreams->emplace(device, stream).first->second;
+}
+
+// Usable by every stream when it returns.
+cudaError_t allocate_from_pool(void** data, std::size_t size_bytes) {
+  cudaStream_t stream = pool_stream();
+  const cudaError_t error = cudaMallocAsync(data, size_bytes, stream);
+  return error != cudaSuccess ? error : cudaStreamSynchronize(stream);
+}
+
 }  // namespace
 
 Memory::Memory(std::size_t size_bytes, MemoryKind kind) : size_bytes_(size_bytes), kind_(kind) {
@@ -234,7 +269,7 @@ Memory::Memory(std::size_t size_bytes, MemoryKind kind) : size_bytes_(size_bytes
   const auto allocated = [&] {
     switch (kind) {
       case MemoryKind::kDevice:
-        return cudaMalloc(&data_, wanted);
+        return allocate_from_pool(&data_, wanted);
       case MemoryKind::kPinnedHost:
         return cudaHostAlloc(&data_, wanted, cudaHostAllocPortable);
       case MemoryKind::kManaged:
@@ -259,6 +294,7 @@ Memory& Memory::operator=(Memory&& other) noexcept {
 }
 
 void Memory::release() noexcept {
+  // What came from a pool goes back to it without a wait.
   if (data_ != nullptr)
     ignore(kind_ == MemoryKind::kPinnedHost ? cudaFreeHost(data_) : cudaFree(data_));
   data_ = nullptr;
@@ -413,16 +449,33 @@ std::int64_t blocks_at_once(const void* kernel, int threads, std::size_t shared_
   return found->second;
 }
 
+// Blocks get more than 48 KiB, static memory counted, only where the kernel has asked. Asked once,
+// for all there is: threads that asked for what each of them needs would take it from one another.
+void allow_shared(const void* kernel, std::size_t shared_bytes) {
+  using Key = std::pair<int, const void*>;
+  thread_local std::map<Key, std::size_t> known;
+  const auto [found, unknown] = known.try_emplace(Key{selected(), kernel}, std::size_t{0});
+  if (unknown) {
+    cudaFuncAttributes attributes{};
+    check(cudaFuncGetAttributes(&attributes, kernel), "asking for a kernel's attributes");
+    const std::size_t most = properties().shared_bytes_block_max - attributes.sharedSizeBytes;
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(most)),
+          "asking for shared memory");
+    found->second = most;
+  }
+  if (shared_bytes > found->second) {
+    throw Error("cuda: launching a kernel: its blocks take " + std::to_string(shared_bytes) +
+                " bytes of shared memory, " + properties().name + " has " +
+                std::to_string(found->second) + "; use --device cpu");
+  }
+}
+
 }  // namespace
 
 void launch_untyped(const void* kernel, const LaunchShape& shape, Stream& stream,
                     void** arguments) {
-  // What the default of 48 KiB does not cover has to be asked for, per kernel.
-  if (shape.shared_bytes > 48 * 1024) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shape.shared_bytes)),
-          "asking for shared memory");
-  }
+  if (shape.shared_bytes > 0) allow_shared(kernel, shape.shared_bytes);
   const dim3 grid(shape.grid.x, shape.grid.y, shape.grid.z);
   const dim3 block(shape.block.x, shape.block.y, shape.block.z);
   // Not a cooperative launch, which begins only when the device has room for all blocks at once,

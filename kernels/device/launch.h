@@ -14,6 +14,9 @@
 
 namespace sinew::device {
 
+// What a kernel's parameters may take on every architecture.
+constexpr std::size_t kParameterBytesMax = 4096;
+
 #ifdef __CUDACC__
 
 // In cuda_runtime.cu, which knows the driver's types.
@@ -38,6 +41,7 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream& str
             Arguments&&... arguments) {
   static_assert((std::is_trivially_copyable_v<std::decay_t<Parameters> > && ...),
                 "kernel arguments are plain data");
+  static_assert(sizeof(std::tuple<std::decay_t<Parameters>...>) <= kParameterBytesMax);
   twin::launch(kernel, shape, stream, static_cast<Parameters>(arguments)...);
 }
 

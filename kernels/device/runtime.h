@@ -82,8 +82,9 @@ constexpr std::string_view name_of(LinkKind kind) {
 enum class MemoryKind : std::uint8_t { kDevice, kPinnedHost, kManaged, kShared };
 
 // Owned memory, aligned to 256 bytes, contents undefined (the twin fills it with 0xff, a NaN in
-// every format). Freeing may wait for all work of the device, whatever it waits for in turn: not
-// while a kernel waits for a peer.
+// every format). No queued work uses it when it is freed. Making and freeing a kind other than
+// kDevice may wait for all work of the device, whatever it waits for in turn: not while a kernel
+// waits for a peer, which the twin refuses.
 class Memory {
  public:
   Memory() = default;

@@ -155,6 +155,30 @@ TYPED_TEST(GpuNorm, RmsNormEqualsItsFormulas) {
   }
 }
 
+// 48 KiB of rows beside the sums of the block: a device gives more than that only when asked.
+TEST(GpuNormWidth, RowsMayFillWhatABlockHasWithoutAskingForMore) {
+  device::Stream stream;
+  const NormShape layer = {2, 6144};
+  const NormShape rms = {2, 12288};
+  const DeviceArray<bf16> d_y(std::vector<bf16>(2 * 12288), stream), x(2 * 12288), weight(12288),
+      d_x(2 * 12288);
+  const DeviceArray<float> mean(2), rstd(2), d_bias(12288),
+      d_weight(std::vector<float>(12288, 1.0F), stream),
+      workspace(static_cast<std::size_t>(std::max(kernels::layer_norm_backward_workspace(layer),
+                                                  kernels::rms_norm_backward_workspace(rms))));
+  stream.fill(x.data(), 0, 2 * 12288 * sizeof(bf16));
+  stream.fill(weight.data(), 0, 12288 * sizeof(bf16));
+  stream.fill(mean.data(), 0, 2 * sizeof(float));
+  stream.fill(rstd.data(), 0, 2 * sizeof(float));
+  kernels::layer_norm_backward<bf16>(layer, d_y.data(), x.data(), weight.data(), mean.data(),
+                                     rstd.data(), Write::kAssign, d_x.data(), d_weight.data(),
+                                     d_bias.data(), workspace.data(), stream);
+  kernels::rms_norm_backward<bf16>(rms, d_y.data(), x.data(), weight.data(), rstd.data(),
+                                   Write::kAssign, d_x.data(), d_weight.data(), workspace.data(),
+                                   stream);
+  EXPECT_EQ(d_weight.download(stream), std::vector<float>(12288, 1.0F));
+}
+
 TYPED_TEST(GpuNorm, ColumnSumsAddEveryRowOnce) {
   for (const NormShape shape : {NormShape{1, 1}, {100, 33}, {300, 70}}) {
     const auto x = normal<TypeParam>(shape.rows * (shape.channels + 2), 5);

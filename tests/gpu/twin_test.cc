@@ -104,6 +104,7 @@ __global__ void no_syncwarp_kernel(float* out) {
 __global__ void endless_kernel(std::uint64_t* flag) {
   while (gpu::load_acquire_sys(flag) == 0) gpu::spin_turn();
 }
+__global__ void raise_kernel(std::uint64_t* flag) { gpu::store_release_sys(flag, 1); }
 __global__ void write_kernel(float* out, int index) { out[index] = 1; }
 __global__ void shared_write_kernel(float* out, int index) {
   SHARED(float, tile, 32);
@@ -245,6 +246,23 @@ TEST(Twin, BusyWaitingWithoutEndIsReported) {
     config.spin_limit_s = 0.1;
     expect_trouble(trouble_of(config, one_block(32), endless_kernel, flag.data()), "busy waiting");
   }
+}
+
+// What may wait for all work of the device would wait for the kernel, and its peer for this thread.
+TEST(Twin, OnlyMemoryThatNeedsNoWaitIsMadeWhileAKernelWaitsForAPeer) {
+  device::Stream stream;
+  device::Stream peer;
+  const DeviceArray<std::uint64_t> flag(std::vector<std::uint64_t>{0}, peer);
+  device::launch(endless_kernel, {.block = {32}, .residency = device::Residency::kAllBlocks},
+                 stream, flag.data());
+  for (const auto kind : {device::MemoryKind::kManaged, device::MemoryKind::kShared,
+                          device::MemoryKind::kPinnedHost}) {
+    EXPECT_THROW(device::Memory(8, kind), device::Error);
+  }
+  { const device::Memory memory(8); }
+  device::launch(raise_kernel, one_block(1), peer, flag.data());
+  stream.synchronize();
+  const device::Memory memory(8, device::MemoryKind::kManaged);
 }
 
 TEST(Twin, AFailedStreamSaysSoAtEveryCallAndStillMarksEvents) {

@@ -1,5 +1,5 @@
-// Recording: what a thread may not do between begin_capture() and end_capture(), as on hardware,
-// and which memory is the seam's. Internal to twin/.
+// Recording: what a thread may not do between begin_capture() and end_capture() or while kernels
+// wait for peers, as on hardware, and which memory is the seam's. Internal to twin/.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,10 @@ void spoil_recording(const char* what) noexcept;
 // would give it what lay there before the recorded work. The recording is spoilt, and the access
 // may be tried again. For the handler of faults.
 [[nodiscard]] bool touched_in_recording(const void* address) noexcept;
+
+// Whether a kernel of this thread's streams waits for a peer, or is queued to: what waits for all
+// work of the device would wait for that, too.
+[[nodiscard]] bool awaits_peers() noexcept;
 
 // All memory of the process that the seam made or mapped.
 class KnownMemory {

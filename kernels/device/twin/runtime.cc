@@ -2,6 +2,8 @@
 // the rest.
 #include "kernels/device/runtime.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -47,6 +49,8 @@ LinkKind link_to(const std::string& address) {
 
 Memory::Memory(std::size_t size_bytes, MemoryKind kind) : size_bytes_(size_bytes), kind_(kind) {
   twin::refuse_in_recording("memory is allocated");
+  if (kind != MemoryKind::kDevice && twin::awaits_peers())
+    throw Error("device twin: this kind of memory is made while a kernel waits for a peer");
   data_ = twin::allocate_pages(size_bytes);
   twin::known_memory().add(data_, size_bytes,
                            kind == MemoryKind::kManaged ? twin::KnownMemory::Kind::kManaged
@@ -66,6 +70,11 @@ Memory& Memory::operator=(Memory&& other) noexcept {
 void Memory::release() noexcept {
   if (data_ == nullptr) return;
   twin::spoil_recording("memory is freed");
+  if (kind_ != MemoryKind::kDevice && twin::awaits_peers()) {
+    std::fprintf(stderr,
+                 "device twin: this kind of memory is freed while a kernel waits for a peer\n");
+    std::abort();
+  }
   twin::known_memory().remove(data_);
   twin::free_pages(data_);
   data_ = nullptr;

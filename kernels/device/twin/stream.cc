@@ -1,5 +1,6 @@
 // The runtime seam on the host: a stream is a worker thread that runs queued work in order, so that
 // work of two streams without an event between them really races; a gate may order them further.
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -30,6 +31,7 @@ enum class AfterFailure : std::uint8_t { kSkip, kRun };
 struct Operation {
   std::function<std::string(twin::Engine&)> run;
   AfterFailure after_failure = AfterFailure::kSkip;
+  bool awaits_peers = false;
 };
 
 }  // namespace
@@ -95,6 +97,13 @@ namespace {
 // Of this thread, while it records.
 thread_local std::shared_ptr<Recording> this_recording;
 
+// How many queued or running kernels of the streams that this thread made wait for peers.
+using Awaiting = std::shared_ptr<std::atomic<int>>;
+const Awaiting& awaiting() {
+  thread_local const Awaiting kCount = std::make_shared<std::atomic<int>>(0);
+  return kCount;
+}
+
 [[noreturn]] void throw_spoilt(const std::string& what) {
   throw Error("device twin: work is being recorded: " + what);
 }
@@ -120,6 +129,7 @@ struct Stream::State {
   bool closing = false;
   std::string error;
   std::uint64_t serial = 0;  // of the next kernel launch
+  Awaiting awaiting_peers = awaiting();
   std::shared_ptr<Recording> recording;
   std::size_t place = 0;  // among its streams
   std::shared_ptr<twin::Gate> gate;
@@ -202,6 +212,7 @@ void Stream::State::run_worker() {
       lock.lock();
       busy = false;
     }
+    if (queued.operation.awaits_peers) --*awaiting_peers;
     changed.notify_all();
   }
 }
@@ -213,6 +224,7 @@ void Stream::State::throw_if_failed() {
 
 void Stream::State::queue_up(Queued queued) {
   throw_if_failed();
+  if (queued.operation.awaits_peers) ++*awaiting_peers;
   const std::lock_guard lock(mutex);
   queue.push_back(std::move(queued));
   if (member != nullptr) gate->given(*member);
@@ -448,12 +460,16 @@ void enqueue(device::Stream& stream, const device::LaunchShape& shape, KernelCal
   if (!refused.empty()) throw device::Error("device twin: launch refused: " + refused);
   const std::uint64_t serial = state.serial++;
   // By value: a graph may outlive the stream.
-  state.push({[config = state.config, shape, serial, kernel = std::move(call)](Engine& engine) {
-    if (config.interpreter != nullptr)
-      return config.interpreter->run(engine, shape, config, serial, kernel);
-    return engine.run(shape, config, serial, kernel.kernel);
-  }});
+  state.push({.run =
+                  [config = state.config, shape, serial, kernel = std::move(call)](Engine& engine) {
+                    if (config.interpreter != nullptr)
+                      return config.interpreter->run(engine, shape, config, serial, kernel);
+                    return engine.run(shape, config, serial, kernel.kernel);
+                  },
+              .awaits_peers = shape.residency == device::Residency::kAllBlocks});
 }
+
+bool awaits_peers() noexcept { return *device::awaiting() > 0; }
 
 void refuse_in_recording(const char* what) {
   if (device::this_recording == nullptr) return;
