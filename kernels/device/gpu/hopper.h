@@ -153,7 +153,7 @@ GPU_FUNCTION void wgmma_results(float (&d)[VALUES]) {
 GPU_FUNCTION void mbarrier_init(std::uint64_t* barrier, unsigned arrivals) {
   twin::mbarrier_init(barrier, arrivals);
 }
-GPU_FUNCTION void mbarrier_fence_init() {}
+GPU_FUNCTION void mbarrier_fence_init() { twin::mbarrier_fence_init(); }
 GPU_FUNCTION void mbarrier_arrive(std::uint64_t* barrier, const Site& site = Site::current()) {
   twin::mbarrier_arrive(barrier, 0, site);
 }
@@ -169,7 +169,7 @@ GPU_FUNCTION void load_box(void* shared, const device::TensorMap& map, int colum
                            std::uint64_t* barrier, const Site& site = Site::current()) {
   twin::box_load(shared, &map, column, row, barrier, site);
 }
-GPU_FUNCTION void wgmma_fence() {}
+GPU_FUNCTION void wgmma_fence() { twin::product_fence(); }
 GPU_FUNCTION void wgmma_commit() { twin::product_commit(); }
 template <int GROUPS>
 GPU_FUNCTION void wgmma_wait() {

@@ -1,8 +1,9 @@
-// Numbers in kernels: 16- and 8-bit formats are storage, arithmetic is f32; fast approximations by
+// Numbers in kernels: 16- and 8-bit formats are storage, arithmetic is f32; a fast approximation by
 // name.
 //
-// Rounding is to nearest even everywhere. NaN stays NaN, its payload is not promised. The
-// approximations differ between device and host by a few units in the last place.
+// Rounding is to nearest even everywhere. NaN stays NaN, its payload is not promised. An
+// approximation is off by no more than the PTX manual says; on the host it is off by just that, to
+// one side or the other.
 #pragma once
 
 #include <cmath>
@@ -11,6 +12,10 @@
 #include "kernels/device/gpu/thread.h"
 #include "kernels/float8.h"
 #include "sched/base/dtype.h"
+
+#ifndef __CUDACC__
+#include "kernels/device/twin/approximation.h"
+#endif
 
 namespace sinew::gpu {
 
@@ -46,22 +51,6 @@ GPU_FUNCTION float exp2_approx(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-GPU_FUNCTION float rsqrt_approx(float x) {
-  float y;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-GPU_FUNCTION float reciprocal_approx(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-// |error| <= 2^-10.987, enough for values that become bf16 at once.
-GPU_FUNCTION float tanh_approx(float x) {
-  float y;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 // IEEE 754-2019 minimum and maximum: NaN if either is, -0 below +0. One instruction since sm_80.
 GPU_FUNCTION float minimum(float a, float b) {
   float result;
@@ -92,10 +81,7 @@ GPU_FUNCTION std::uint32_t pack_bf16(float low, float high) {
 GPU_FUNCTION f16 narrow_f16(float value) { return to_f16(value); }
 GPU_FUNCTION float widen(f16 value) { return to_float(value); }
 
-GPU_FUNCTION float exp2_approx(float x) { return std::exp2(x); }
-GPU_FUNCTION float rsqrt_approx(float x) { return 1.0F / std::sqrt(x); }
-GPU_FUNCTION float reciprocal_approx(float x) { return 1.0F / x; }
-GPU_FUNCTION float tanh_approx(float x) { return std::tanh(x); }
+GPU_FUNCTION float exp2_approx(float x) { return twin::exp2_approx(x); }
 GPU_FUNCTION float minimum(float a, float b) {
   if (a != a || b != b) return a + b;
   if (a == b) return std::signbit(a) ? a : b;

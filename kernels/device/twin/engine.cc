@@ -74,6 +74,7 @@ void start_block(Launch& launch, Block& block, const device::LaunchShape& shape,
   block.launch = &launch;
   block.alive = block.threads;
   block.load_count = 0;
+  block.barriers_fenced = false;
   block.active = true;
   block.dynamic_bytes = shape.shared_bytes;
   reset_arena(block);
@@ -95,6 +96,7 @@ void start_block(Launch& launch, Block& block, const device::LaunchShape& shape,
     fiber.site = Site{};
     fiber.copies.clear();
     fiber.products.clear();
+    fiber.products_fenced = false;
     prepare_fiber(fiber.context, fiber_entry, std::size_t{index} * 320);
     make_ready(fiber);
   }

@@ -11,6 +11,7 @@
 #include "kernels/device/tensor_map.h"
 #include "kernels/device/twin/box_map.h"
 #include "kernels/device/twin/state.h"
+#include "kernels/device/twin/tensor_sum.h"
 
 namespace sinew::twin {
 
@@ -119,25 +120,42 @@ void perform(const Product& product) {
   }
   for (int j = 0; j < product.columns / 8; ++j) {
     for (int i = 0; i < 2; ++i) {
-      float sums[2] = {0, 0};
+      TensorSum sums[2];
       for (int k = 0; k < kDepth; ++k) {
         const float b = operand(block, product.b, j * 8 + lane % 4 * 2 + i, k);
-        sums[0] += a[0][k] * b;
-        sums[1] += a[1][k] * b;
+        sums[0].add(a[0][k] * b);
+        sums[1].add(a[1][k] * b);
       }
       for (int h = 0; h < 2; ++h) {
         float& d = product.d[4 * j + 2 * h + i];
-        d = product.accumulate ? d + sums[h] : sums[h];
+        d = sums[h].on(product.accumulate ? d : 0);
       }
     }
   }
 }
 
-void check_descriptor(std::uint64_t descriptor) {
+// An operand of so many rows (columns of B), each of 16 summands.
+void check_operand(const ProductOperand& operand, int rows) {
   constexpr std::uint64_t kSwizzle128 = 1;
+  constexpr std::uint64_t kFields = 0xc000'3fff'3fff'3fffULL;
+  const std::uint64_t descriptor = operand.descriptor;
   if (descriptor >> 62 != kSwizzle128) fail("wgmma: the twin knows the 128-byte swizzle only");
+  if ((descriptor & ~kFields) != 0) fail("wgmma: bits of the descriptor that must be 0 are not");
   if ((descriptor >> 32 & 0x3fff) << 4 != 1024)
     fail("wgmma: groups of eight rows must lie 1024 bytes apart");
+  // The descriptor's base offset is 0: the pattern of the swizzle begins where the operand does.
+  const std::uint64_t start = (descriptor & 0x3fff) << 4;
+  if ((start >> 7 & 7) != 0) fail("wgmma: an operand begins inside a group of eight rows");
+  if (operand.outer_major && start % 1024 != 0)
+    fail("wgmma: an operand whose summed dimension is not contiguous begins at a multiple of 1024");
+  if (!operand.outer_major && start % 128 + 32 > 128)
+    fail("wgmma: 16 summands do not lie within a row of 128 bytes");
+  const std::uint64_t panels = static_cast<std::uint64_t>(rows + 63) / 64;
+  const std::uint64_t size = operand.outer_major
+                                 ? (panels - 1) * ((descriptor >> 16 & 0x3fff) << 4) + 2048
+                                 : static_cast<std::uint64_t>(rows) * 128 - start % 128;
+  if (start < kDynamicOffset || start + size > kDynamicOffset + self().block->dynamic_bytes)
+    fail("wgmma: an operand lies outside the block's dynamic shared memory");
 }
 
 }  // namespace
@@ -145,9 +163,12 @@ void check_descriptor(std::uint64_t descriptor) {
 void mbarrier_init(std::uint64_t* barrier, unsigned arrivals) {
   if (reinterpret_cast<std::uintptr_t>(barrier) % 8 != 0) fail("mbarrier: misaligned");
   static_cast<void>(shared_address(barrier));
+  self().block->barriers_fenced = false;
   *barrier = std::uint64_t{arrivals} << 1 | std::uint64_t{arrivals} << 16 |
              static_cast<std::uint64_t>(BarrierState::kBias) << 31 | BarrierState::kMark << 56;
 }
+
+void mbarrier_fence_init() { self().block->barriers_fenced = true; }
 
 void mbarrier_arrive(std::uint64_t* barrier, unsigned expected_bytes, const Site& site) {
   self().site = site;
@@ -180,6 +201,7 @@ void box_load(void* target, const void* map, int column, int row, std::uint64_t*
   if (load.map.mark != BoxMap::kMark) fail("box copy: the map was not made by make_tensor_map");
   if (shared_address(target) % 1024 != 0) fail("box copy: target must be a multiple of 1024 bytes");
   Block& block = *fiber.block;
+  if (!block.barriers_fenced) fail("box copy: barriers were initialised without a fence");
   const Launch& launch = launch_of(fiber);
   if (launch.config.async == Async::kEager) return perform(load);
   if (block.load_count == static_cast<int>(block.loads.size()))
@@ -191,8 +213,9 @@ void product_issue(const Product& product, const Site& site) {
   Fiber& fiber = self();
   Launch& launch = launch_of(fiber);
   fiber.site = site;
-  check_descriptor(product.a.descriptor);
-  check_descriptor(product.b.descriptor);
+  if (!fiber.products_fenced) fail("wgmma: no wgmma.fence since the sums were the thread's");
+  check_operand(product.a, 64);
+  check_operand(product.b, product.columns);
   // Products of a thread happen in order: at once only when none waits.
   const bool now = launch.config.async == Async::kEager ||
                    (launch.config.async == Async::kRandom && launch.random.coin());
@@ -201,12 +224,15 @@ void product_issue(const Product& product, const Site& site) {
   fiber.products.push(product);
 }
 
+void product_fence() { self().products_fenced = true; }
+
 void product_commit() {
   if (!self().products.commit()) fail("more than 16 wgmma groups in flight in one thread");
 }
 
 void product_wait(int groups) {
   while (const Product* product = self().products.next(groups)) perform(*product);
+  if (groups == 0) self().products_fenced = false;
 }
 
 }  // namespace sinew::twin

@@ -10,6 +10,8 @@ namespace sinew::twin {
 
 // An mbarrier in its 8 bytes of shared memory.
 void mbarrier_init(std::uint64_t* barrier, unsigned arrivals);
+// Before the copy unit may use a barrier that was initialised.
+void mbarrier_fence_init();
 // expected_bytes: added to what must be copied before the phase ends.
 void mbarrier_arrive(std::uint64_t* barrier, unsigned expected_bytes, const Site& site);
 // Whether the phase of that parity has ended.
@@ -34,6 +36,9 @@ struct Product {
   int columns;
 };
 void product_issue(const Product& product, const Site& site);
+// Before the first product, and before the next one when sums have been waited for: the thread has
+// had the registers.
+void product_fence();
 void product_commit();
 void product_wait(int groups);
 

@@ -95,6 +95,7 @@ struct Fiber : Thread {
   int barrier_result = 0;
   GroupQueue<AsyncCopy, 256, 32> copies;
   GroupQueue<Product, 64, 16> products;
+  bool products_fenced = false;
   bool watched = true;    // by the race detector
   char arrive_token = 0;  // addresses that stand for happens-before edges
   char resume_token = 0;
@@ -142,6 +143,7 @@ struct Block {
   std::array<Barrier, kBarriers> barriers;
   std::array<BoxLoad, 64> loads;  // box copies under way
   int load_count = 0;
+  bool barriers_fenced = false;
   char* arena = nullptr;
   std::size_t dynamic_bytes = 0;
   std::array<SharedObject, 64> objects;

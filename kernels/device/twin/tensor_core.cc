@@ -5,14 +5,13 @@
 //   d: row g, columns 2t, 2t + 1; row g + 8, the same columns
 #include "kernels/device/twin/tensor_core.h"
 
+#include "kernels/device/twin/tensor_sum.h"
+
 namespace sinew::twin {
 
 namespace {
 
 constexpr int kLanes = 32;
-
-// A row of eight floats. Compilers take vectors of this form, whatever the machine has.
-using Row = float __attribute__((vector_size(32)));
 
 float low(std::uint32_t pair) { return __builtin_bit_cast(float, pair << 16); }
 float high(std::uint32_t pair) { return __builtin_bit_cast(float, pair & 0xffff0000U); }
@@ -20,7 +19,7 @@ float high(std::uint32_t pair) { return __builtin_bit_cast(float, pair & 0xffff0
 void compute_mma(std::uint32_t mask, void* const* arguments) {
   if (mask != ~0U) fail("mma: all 32 lanes of the warp must take part");
   float a[16][16];
-  Row b[16];
+  float b[16][8];
   for (int lane = 0; lane < kLanes; ++lane) {
     const auto& in = *static_cast<const MmaArgument*>(arguments[lane]);
     const int g = lane / 4;
@@ -36,15 +35,15 @@ void compute_mma(std::uint32_t mask, void* const* arguments) {
       b[2 * t + i * 8 + 1][g] = high(in.b[i]);
     }
   }
-  Row product[16] = {};
-  for (int i = 0; i < 16; ++i) {
-    for (int k = 0; k < 16; ++k) product[i] += a[i][k] * b[k];
-  }
   for (int lane = 0; lane < kLanes; ++lane) {
     auto& out = *static_cast<MmaArgument*>(arguments[lane]);
     const int g = lane / 4;
     const int t = lane % 4;
-    for (int i = 0; i < 4; ++i) out.d[i] += product[g + i / 2 * 8][2 * t + i % 2];
+    for (int i = 0; i < 4; ++i) {
+      TensorSum sum;
+      for (int k = 0; k < 16; ++k) sum.add(a[g + i / 2 * 8][k] * b[k][2 * t + i % 2]);
+      out.d[i] = sum.on(out.d[i]);
+    }
   }
 }
 

@@ -147,14 +147,11 @@ struct Reciprocal {
   float operator()(float a) const { return 1.0F / a; }
 };
 
-// What .ftz makes of an operand and a result.
-float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0F, x) : x; }
-
 struct ExponentialFlushed {
-  float operator()(float a) const { return flushed(std::exp2(flushed(a))); }
+  float operator()(float a) const { return twin::exp2_approx(a); }
 };
 struct ReciprocalFlushed {
-  float operator()(float a) const { return flushed(1.0F / flushed(a)); }
+  float operator()(float a) const { return twin::flushed(1.0F / twin::flushed(a)); }
 };
 
 struct ReverseBits {

@@ -93,8 +93,10 @@ void product_wait(Thread& thread, const Instruction& i) {
   thread.sum_slots.clear();
 }
 
+void product_fence(Thread&, const Instruction&) { twin::product_fence(); }
+void barrier_fence(Thread&, const Instruction&) { twin::mbarrier_fence_init(); }
 // Orders what the twin executes in order.
-void fence(Thread&, const Instruction&) {}
+void proxy_fence(Thread&, const Instruction&) {}
 
 void decode_mma(Reader& reader, Instruction& instruction) {
   for (const char* word :
@@ -150,7 +152,7 @@ void decode_box(Reader& reader, Instruction& instruction) {
 
 void decode_product(Reader& reader, Instruction& instruction) {
   if (!reader.take("sync") || !reader.take("aligned")) return;
-  if (reader.take("fence")) instruction.run = fence;
+  if (reader.take("fence")) instruction.run = product_fence;
   if (reader.take("commit_group")) instruction.run = product_commit;
   if (reader.take("wait_group")) {
     instruction.a = reader.slot(0);
@@ -183,7 +185,8 @@ void decode_fence(Reader& reader, Instruction& instruction) {
   const bool init =
       reader.take("mbarrier_init") && reader.take("release") && reader.take("cluster");
   const bool proxy = reader.take("proxy") && reader.take("async") && reader.take("shared::cta");
-  if (init || proxy) instruction.run = fence;
+  if (init) instruction.run = barrier_fence;
+  if (proxy) instruction.run = proxy_fence;
 }
 
 }  // namespace
