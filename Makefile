@@ -1,7 +1,7 @@
 # Thin: every target is one preset or one script. `make demo` and `make test` do all the set-up.
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup build demo test test-full test-rdma test-rdma-hosts test-ptx gpu-test gpu-bench check sanitize bench format clean
+.PHONY: all setup build demo test test-full test-rdma test-rdma-hosts test-ptx gpu-test gpu-bench gpu-pack check sanitize bench format clean
 
 all: build
 
@@ -55,6 +55,10 @@ gpu-test:
 
 gpu-bench:
 	@tools/gpu_test.sh bench
+
+# Their programs in build/gpu_programs, for a GPU where they cannot be built: PROGRAMS=build/gpu_programs make gpu-test
+gpu-pack:
+	@tools/gpu_pack.sh build/gpu_programs
 
 check:
 	@tools/check.sh

@@ -3,7 +3,8 @@
 # (bench), without MPI: ranks that share or own GPUs are started by our own launcher. What is most worth knowing comes
 # first; a step that hangs is ended, a step that fails ends no other. All of it is bounded by BUDGET_MIN minutes (30) from
 # the start of this script, building included: what there was no time for is named. Results are written as they come to
-# bench/results/gpu_test.txt and gpu_bench.txt. Says what is missing where there is no GPU.
+# bench/results/gpu_test.txt and gpu_bench.txt. Says what is missing where there is no GPU. PROGRAMS=FOLDER takes the
+# programs that tools/gpu_pack.sh put there, for a machine that cannot build them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-test}
@@ -14,11 +15,18 @@ if [[ $mode != test && $mode != bench ]]; then
   exit 2
 fi
 
+programs=${PROGRAMS:-}
 missing=()
 export PATH=$PATH:/usr/local/cuda/bin
-command -v nvcc >/dev/null || missing+=("nvcc 12.8 or newer (put it on PATH)")
-command -v cmake >/dev/null && command -v ninja >/dev/null ||
-  missing+=("cmake and ninja (make setup installs what a build needs, from tools/packages.txt)")
+if [[ -n $programs ]]; then
+  for program in sinew test_gpu_hardware bench_gpu; do
+    [[ -x $programs/$program ]] || missing+=("$program in PROGRAMS=$programs (tools/gpu_pack.sh puts it there)")
+  done
+else
+  command -v nvcc >/dev/null || missing+=("nvcc 12.8 or newer (put it on PATH)")
+  command -v cmake >/dev/null && command -v ninja >/dev/null ||
+    missing+=("cmake and ninja (make setup installs what a build needs, from tools/packages.txt)")
+fi
 nvidia-smi -L 2>/dev/null | grep -q '^GPU' || missing+=("a GPU with its driver (nvidia-smi -L lists none)")
 if ((${#missing[@]} > 0)); then
   printf 'gpu-%s: nothing is run; missing: ' "$mode"
@@ -33,7 +41,7 @@ case $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | sort -u | tr '
   8.?" ") architectures=80 ;;
   "9.0 ") architectures=90a ;;
   "10.0 ") architectures=100a ;;
-  *) architectures="80;90a;100a" ;;
+  *) architectures="80;90a;100a;90-virtual" ;;
 esac
 mkdir -p build bench/results
 report=bench/results/gpu_$mode.txt
@@ -70,19 +78,29 @@ step() {
 }
 
 head_lines() {
-  echo "commit $(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)"
+  local commit
+  commit=$(cat "$programs/commit" 2>/dev/null || git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+  echo "commit $commit"
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-  nvcc --version | tail -2 | head -1
+  nvcc --version 2>/dev/null | tail -2 | head -1
 }
 
 build_all() {
+  [[ -n $programs ]] && return
   step 120 quiet "configure for sm_${architectures//;/, sm_}" \
     cmake --preset cuda -DSINEW_CUDA_ARCHITECTURES="$architectures"
   step 1200 quiet "build of $*" cmake --build --preset cuda -j "$jobs" --target "$@"
 }
 
-sinew=build/cuda/sinew
-tests=build/cuda/tests/gpu/test_gpu_hardware
+sinew=${programs:-build/cuda}/sinew
+tests=${programs:-build/cuda/tests/gpu}/test_gpu_hardware
+bench=${programs:-build/cuda/bench}/bench_gpu
+[[ -n $programs ]] && export LD_LIBRARY_PATH=$programs/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# Where cuBLASLt came with PyTorch and not with the toolkit.
+packaged=$(python3 -c 'import glob, sys
+found = [f for p in sys.path for f in glob.glob(p + "/nvidia/*/lib/libcublasLt.so.*")]
+print(found[0].rpartition("/")[0] if found else "")' 2>/dev/null)
+[[ -n $packaged ]] && export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$packaged
 data=build/gpu_text.txt
 for i in {1..400}; do echo "line $((i * 37 % 101)) of a text to train on"; done >$data
 train=(train --model tools/demo_model.json --dtype bf16 --seq 64 --batch 8 --steps 20 --data $data --eval-windows 4
@@ -124,7 +142,7 @@ say_utilisation() {
 run_bench() {
   head_lines
   build_all bench_gpu sinew
-  step 420 shown "kernels and all-reduce within one process" build/cuda/bench/bench_gpu
+  step 420 shown "kernels and all-reduce within one process" $bench
   step 120 shown "GPT-2 124M, steps queued" tools/launch.sh -n 1 $sinew "${gpt2[@]}" --batch 8
   say_utilisation
   step 120 shown "GPT-2 124M, step as a graph" tools/launch.sh -n 1 $sinew "${gpt2[@]}" --batch 8 --graph
@@ -145,23 +163,31 @@ run_bench() {
   echo "$failed failed, $not_run not run"
 }
 
+# The tests of those suites but for the ones in $forks, each suite by itself: one that hangs or spoils the device leaves
+# the others.
+run_suites() {
+  local limit=$1 suite
+  shift
+  for suite in "$@"; do
+    step "$limit" quiet "$suite" $tests --gtest_brief=1 --gtest_filter="$suite.*:-$(tr '\n' ':' <<<"$forks")"
+  done
+}
+
 run_checks() {
   head_lines
   build_all test_gpu_hardware sinew
   step 60 quiet "doctor" $sinew doctor
-  # Each suite by itself, kernels first, so that one that hangs or spoils the device leaves the others. Tests whose ranks
-  # are processes fork before CUDA is touched, so each of them has a process of its own.
-  local all forks suite
+  # Tests whose ranks are processes fork before CUDA is touched, so each of them has a process of its own.
+  local all suites forks ranks test
   all=$($tests --gtest_list_tests | awk '/^[^ ]/ {suite = $1; next} {print suite $1}')
-  forks=$(grep -E 'Process|DeadPeer' <<<"$all")
-  local suites
   suites=$(cut -d. -f1 <<<"$all" | awk '!seen[$0]++')
-  for suite in $(grep '^Gpu' <<<"$suites") $(grep -v '^Gpu' <<<"$suites"); do
-    step 180 quiet "$suite" $tests --gtest_brief=1 --gtest_filter="$suite.*:-$(tr '\n' ':' <<<"$forks")"
-  done
+  forks=$(grep -E 'InProcesses|OtherProcesses|DeadPeer' <<<"$all")
+  # One rank, kernels first; then ranks as they are used, as processes; then ranks as threads, whose kernels share the
+  # queues of one process.
+  run_suites 120 $(grep -E '^(Gpu|Accelerator)' <<<"$suites")
   step 120 quiet "training, 1 rank" tools/launch.sh -n 1 $sinew "${train[@]}"
   step 120 quiet "training, 1 rank, steps as a graph" tools/launch.sh -n 1 $sinew "${train[@]}" --graph
-  for ranks in 2 1 4; do
+  for ranks in 2 1; do
     step 120 quiet "collectives of $ranks ranks" tools/launch.sh -n $ranks $sinew coll --device cuda --op all --algo all \
       --bytes 0,8,4K,1M --dtype f32,bf16 --check --budget-ms 1
   done
@@ -170,6 +196,10 @@ run_checks() {
   step 120 quiet "training, pipeline" tools/launch.sh -n 2 $sinew "${train[@]}" --pp 2
   step 120 quiet "training, ZeRO 3" tools/launch.sh -n 2 $sinew "${train[@]}" --zero 3
   step 120 quiet "training, context ranks, steps as a graph" tools/launch.sh -n 2 $sinew "${train[@]}" --cp 2 --graph
+  run_suites 60 $(grep -vE '^(Gpu|Accelerator)' <<<"$suites")
+  ((gpus >= 4)) || start_mps || echo "no MPS here: kernels of the four ranks that follow take turns"
+  step 120 quiet "collectives of 4 ranks" tools/launch.sh -n 4 $sinew coll --device cuda --op all --algo all \
+    --bytes 0,8,4K,1M --dtype f32,bf16 --check --budget-ms 1
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck synccheck; do
       step 300 quiet "compute-sanitizer $tool" compute-sanitizer --tool $tool --error-exitcode 1 $tests --gtest_brief=1 \

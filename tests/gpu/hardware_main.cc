@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "kernels/device/runtime.h"
 
@@ -27,6 +28,9 @@ bool there_is_a_device() {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  // What unavailable() sets before CUDA begins, here only in the process that asks.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   if (!::testing::GTEST_FLAG(list_tests) && !there_is_a_device()) return 1;
   return RUN_ALL_TESTS();
 }
