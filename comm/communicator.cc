@@ -31,7 +31,8 @@ Counter& counter_of(Engine& engine, sched::Collective op) {
 
 Request::Request(Request&& other) noexcept
     : door_(std::exchange(other.door_, nullptr)),
-      engine_(std::exchange(other.engine_, nullptr)),
+      door_life_(std::move(other.door_life_)),
+      engine_(std::move(other.engine_)),
       operation_(std::exchange(other.operation_, nullptr)),
       transfer_(std::exchange(other.transfer_, nullptr)),
       number_(other.number_) {}
@@ -39,7 +40,8 @@ Request::Request(Request&& other) noexcept
 Request& Request::operator=(Request&& other) noexcept {
   CHECK(!pending());
   door_ = std::exchange(other.door_, nullptr);
-  engine_ = std::exchange(other.engine_, nullptr);
+  door_life_ = std::move(other.door_life_);
+  engine_ = std::move(other.engine_);
   operation_ = std::exchange(other.operation_, nullptr);
   transfer_ = std::exchange(other.transfer_, nullptr);
   number_ = other.number_;
@@ -47,13 +49,23 @@ Request& Request::operator=(Request&& other) noexcept {
 }
 
 Request::~Request() {
-  if (engine_ == nullptr || engine_->failed()) return;
+  if (engine_ == nullptr || (engine_->failed() && !engine_->lost_calls())) return;
   CHECK(std::uncaught_exceptions() > 0 && "a request was neither waited for nor failed");
-  engine_->abandon();
+  engine_->abandon("left by an exception");
+}
+
+void Request::refuse_orphan() {
+  const bool lives = door_ != nullptr ? !door_life_.expired() : !engine_->closed();
+  if (lives) return;
+  door_ = nullptr;
+  engine_ = nullptr;
+  throw UsageError(
+      "a request outlived its communicator; legal is to wait for it before that is destroyed");
 }
 
 void Request::wait() {
   CHECK(pending());
+  refuse_orphan();
   if (door_ != nullptr) return std::exchange(door_, nullptr)->finish(number_);
   if (operation_ == nullptr) {
     const bool sends = transfer_->direction == Transfer::Direction::kSend;
@@ -70,6 +82,7 @@ void Request::wait() {
 
 bool Request::test() {
   if (!pending()) return true;
+  refuse_orphan();
   if (door_ != nullptr) {
     if (!door_->done(number_)) return false;
     door_ = nullptr;
@@ -84,10 +97,13 @@ bool Request::test() {
 
 // ---- creation
 
-Communicator::Communicator(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+Communicator::Communicator(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
 
 Communicator::~Communicator() {
-  if (std::uncaught_exceptions() > 0) engine_->abandon();
+  if (std::uncaught_exceptions() > 0) engine_->abandon("left by an exception");
+  if (engine_->group() != nullptr) engine_->group()->lose(*this);
+  device_.reset();
+  engine_->close();
 }
 
 std::unique_ptr<Communicator> Communicator::from_bootstrap(Bootstrap& bootstrap,
@@ -195,6 +211,7 @@ Request Communicator::start_on_device(const Ask& ask, Call call) {
   counter.sent_bytes += started.sent_bytes;
   Request request;
   request.door_ = device_.get();
+  request.door_life_ = device_;
   request.number_ = started.ticket;
   return request;
 }
@@ -218,7 +235,7 @@ Request Communicator::start_now(const Ask& ask, Call call) {
   Request request;
   request.operation_ = &engine_->start(ask, call.algorithm);
   request.number_ = request.operation_->number;
-  request.engine_ = engine_.get();
+  request.engine_ = engine_;
   return request;
 }
 
@@ -383,6 +400,7 @@ Request Communicator::note_message(Counter& counter, std::int64_t count, DType d
   if (sends) counter.sent_bytes += size_bytes;
   Request request;
   request.door_ = device_.get();
+  request.door_life_ = device_;
   request.number_ = ticket;
   return request;
 }
@@ -398,7 +416,7 @@ Request Communicator::start_send(const void* data, std::int64_t count, DType dty
   }
   Request request;
   request.transfer_ = &engine_->start_send(data, count, dtype, peer, tag);
-  request.engine_ = engine_.get();
+  request.engine_ = engine_;
   return request;
 }
 
@@ -412,7 +430,7 @@ Request Communicator::start_recv(void* data, std::int64_t count, DType dtype, in
   }
   Request request;
   request.transfer_ = &engine_->start_recv(data, count, dtype, peer, tag);
-  request.engine_ = engine_.get();
+  request.engine_ = engine_;
   return request;
 }
 

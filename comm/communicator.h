@@ -83,10 +83,11 @@ struct Call {
   const void* factor = nullptr;
 };
 
-// A started operation. Movable; must be waited for, once, and before its communicator is gone. Its
-// destructor aborts the program if it was neither waited for nor failed, except while an exception
-// unwinds, which makes the operation fail on all ranks. Of a call on device memory, wait() lets the
-// device wait, not the host, and nothing is lost without it.
+// A started operation. Movable; must be waited for, once, and before its communicator is gone: then
+// test and wait throw UsageError, and it is over. Its destructor aborts the program if it was
+// neither waited for nor failed, except while an exception unwinds, which makes the operation fail
+// on all ranks. Of a call on device memory, wait() lets the device wait, not the host, and nothing
+// is lost without it.
 class Request {
  public:
   Request() = default;
@@ -99,8 +100,11 @@ class Request {
 
  private:
   friend class Communicator;
-  DeviceDoor* door_ = nullptr;      // of a call on device memory; number_ is then its ticket
-  Engine* engine_ = nullptr;        // null: nothing to wait for
+  void refuse_orphan();
+  DeviceDoor* door_ = nullptr;  // of a call on device memory; number_ is then its ticket
+  std::weak_ptr<DeviceDoor> door_life_;
+  // Null: nothing to wait for. Shared, to be there when the communicator is not.
+  std::shared_ptr<Engine> engine_;
   Operation* operation_ = nullptr;  // one of the two
   Transfer* transfer_ = nullptr;
   std::uint64_t number_ = 0;  // of the call: the operation may serve a later one once it is done
@@ -160,6 +164,7 @@ class Communicator {
   static void run_threads(int world, const Options& options,
                           const std::function<void(Communicator&)>& body);
 
+  // A call that is under way then fails on all ranks.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -301,7 +306,7 @@ class Communicator {
 
  private:
   friend class Group;
-  explicit Communicator(std::unique_ptr<Engine> engine);
+  explicit Communicator(std::shared_ptr<Engine> engine);
   // Also while a group is being run.
   [[nodiscard]] Request start_now(const Ask& ask, Call call);
   // Refuses what a group cannot hold back.
@@ -312,8 +317,8 @@ class Communicator {
   [[nodiscard]] Request start_on_device(const Ask& ask, Call call);
   [[nodiscard]] Request note_message(Counter& counter, std::int64_t count, DType dtype,
                                      std::uint64_t ticket, bool sends);
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<DeviceDoor> device_;  // or null
+  std::shared_ptr<Engine> engine_;      // requests keep it, closed, to know what became of them
+  std::shared_ptr<DeviceDoor> device_;  // or null; requests ask whether it is still there
 };
 
 }  // namespace sinew::comm

@@ -219,18 +219,24 @@ void Engine::find_direct() {
   }
 }
 
-Engine::~Engine() {
+Engine::~Engine() { close(); }
+
+void Engine::close() {
+  if (closed_) return;
+  lost_calls_ = !failed_ && (running_ > 0 || messages_->under_way());
+  if (lost_calls_) abandon("destroyed its communicator in the middle of a call");
+  closed_ = true;
   std::erase(engines_of_thread, this);
   if (block_->network != nullptr && !failed_) farewell();
   block_->roster->leave(failed_ ? Roster::Leaving::kThrew : Roster::Leaving::kDone);
 }
 
-void Engine::abandon() {
-  if (failed_) return;
+void Engine::abandon(const char* how) {
+  if (failed_ || closed_) return;
   failed_ = true;
   const std::string who = block_->roster->name_of(rank_);
   block_->roster->poison(Cause::kPeerGone, rank_,
-                         fmt::format("{}: left by an exception after {} calls", who, calls_));
+                         fmt::format("{}: {} after {} calls", who, how, calls_));
   tell_poison();
   if (reads_peers_) block_->roster->await_readers(options_.timeout_s);
   stop_landing();

@@ -149,8 +149,13 @@ class Engine {
                    std::span<const std::byte> mine, std::byte* all);
 
   [[nodiscard]] bool failed() const { return failed_; }
-  // Tells the peers that this rank leaves by an exception.
-  void abandon();
+  // Tells the peers that this rank leaves in the middle, and how.
+  void abandon(const char* how);
+  // This rank leaves. A call that is under way is abandoned.
+  void close();
+  [[nodiscard]] bool closed() const { return closed_; }
+  // Whether a call was still under way then, though nothing had failed.
+  [[nodiscard]] bool lost_calls() const { return lost_calls_; }
 
  private:
   // A schedule that is in no table, proved.
@@ -356,6 +361,8 @@ class Engine {
   std::uint32_t history_ = 0;
   std::uint64_t started_ = 0;
   bool failed_ = false;
+  bool closed_ = false;
+  bool lost_calls_ = false;
   Group* group_ = nullptr;
   std::string copies_denied_;
   bool reads_peers_ = false;  // their own buffers, not only shared blocks

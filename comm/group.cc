@@ -55,6 +55,12 @@ void Group::checked(const Check& check) {
   }
 }
 
+void Group::lose(const Communicator& communicator) {
+  const bool noted = std::ranges::any_of(
+      entries_, [&](const auto& entry) { return entry->communicator == &communicator; });
+  if (noted && refused_.empty()) refused_ = "its communicator was destroyed before the group ended";
+}
+
 void Group::add(Communicator& communicator, const Ask& ask, Call call) {
   checked([&] { communicator.engine_->check_call(ask, call.algorithm); });
   auto entry = std::make_unique<Entry>();

@@ -40,6 +40,8 @@ class Group {
   friend class Communicator;
   struct Entry;
   struct Queue;
+  // What was noted of a communicator that is destroyed cannot be done.
+  void lose(const Communicator& communicator);
   // Checks and keeps what is asked.
   void add(Communicator& communicator, const Ask& ask, Call call);
   struct Note {

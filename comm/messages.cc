@@ -42,6 +42,12 @@ void Messages::retire(Transfer& transfer) {
   active_.erase(at);
 }
 
+bool Messages::under_way() const {
+  return std::ranges::any_of(active_, [](const std::unique_ptr<Transfer>& transfer) {
+    return !transfer->complete && !transfer->detached;
+  });
+}
+
 Progress Messages::progress() {
   bool moved = false;
   for (const std::unique_ptr<Transfer>& transfer : active_) {

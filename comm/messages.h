@@ -51,6 +51,8 @@ class Messages {
   // The same of one transfer.
   [[nodiscard]] Progress progress(Transfer& transfer);
   [[nodiscard]] bool idle() const { return active_.empty(); }
+  // Whether somebody still has to wait for one that is not complete.
+  [[nodiscard]] bool under_way() const;
   [[nodiscard]] const Fault& fault() const { return fault_; }
   [[nodiscard]] const Transfer* failed() const { return failed_; }
   // Whether the next receive from the own rank in this lane has its send.

@@ -489,8 +489,9 @@ sinew_status sinew_request_test(sinew_request* request, int* done) {
       throw sinew::UsageError("the request or the place for its state is NULL");
     *done = request->request.test() ? 1 : 0;
   });
-  // A failed call is over too.
-  if (status == SINEW_FAILURE || (status == SINEW_OK && *done != 0)) delete request;
+  // A failed call is over too, and so is one whose communicator is gone.
+  if (status == SINEW_FAILURE || (request != nullptr && !request->request.pending()))
+    delete request;
   return status;
 }
 

@@ -61,7 +61,8 @@ const char* sinew_last_error(void);
 /* All of MPI_COMM_WORLD. options may be NULL. */
 sinew_status sinew_comm_create(const sinew_comm_options* options, sinew_comm** comm);
 /* Also of one that failed. Frees what was allocated through it too; calls that were started on it
- * must have been waited for. NULL is allowed. */
+ * must have been waited for: one that is under way fails on every rank, and here waiting for it or
+ * testing it is SINEW_USAGE, once. NULL is allowed. */
 void sinew_comm_destroy(sinew_comm* comm);
 /* Collective. color < 0: *child becomes NULL. */
 sinew_status sinew_comm_split(sinew_comm* comm, int color, int key, sinew_comm** child);
@@ -130,7 +131,8 @@ sinew_status sinew_comm_recv(sinew_comm* comm, void* data, int64_t count, sinew_
                              int peer, int tag);
 
 /* Started calls. *request must be given to sinew_request_wait, which frees it whatever it returns,
- * or to sinew_request_test until that sets *done or fails, which frees it too. */
+ * or to sinew_request_test until that sets *done or returns an error, which frees it too (save
+ * where `done` is NULL). */
 sinew_status sinew_comm_start_all_reduce(sinew_comm* comm, const void* input, void* output,
                                          int64_t count, sinew_dtype dtype, sinew_reduce_op op,
                                          const char* algorithm, sinew_request** request);

@@ -1,10 +1,14 @@
 // Laws of every collective, on threads.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/error.h"
+#include "comm/group.h"
+#include "sched/base/error.h"
 #include "sched/collective/registry.h"
 #include "tests/comm/support/collective_case.h"
 #include "tests/comm/support/failures.h"
@@ -97,6 +101,70 @@ TEST(Collective, AMessageArrivesWhileItsSenderWaitsInAnotherCommunicator) {
     }
     EXPECT_EQ(message.back(), 1.0F);
     EXPECT_EQ(value, 2.0F);
+  });
+}
+
+// What a request says once its communicator is gone; over: that it can be dropped then.
+std::string words_of_orphan(Request& request, const std::function<void()>& ask) {
+  try {
+    ask();
+  } catch (const UsageError& error) {
+    return request.pending() ? "still pending" : error.what();
+  }
+  return "no error";
+}
+
+// The peer that waits for it hears of it as well.
+TEST(Collective, ARequestThatOutlivesItsCommunicatorSaysSoOnceAndIsOver) {
+  Communicator::run_threads(2, {}, [](Communicator& communicator) {
+    auto copy = communicator.duplicate();
+    copy->barrier();  // all have it before it fails
+    float sum = 1;
+    float message = 0;
+    if (communicator.rank() == 1) {
+      std::string heard;
+      try {
+        copy->recv(&message, 1, DType::kF32, 0);
+      } catch (const Error& error) {
+        heard = error.what();
+      }
+      EXPECT_NE(heard.find("destroyed its communicator in the middle of a call"), std::string::npos)
+          << heard;
+      return;
+    }
+    Request call = copy->start_all_reduce(&sum, &sum, 1, DType::kF32, ReduceOp::kSum);
+    Request receive = copy->start_recv(&message, 1, DType::kF32, 1);
+    copy.reset();
+    const std::string waited = words_of_orphan(call, [&] { call.wait(); });
+    const std::string tested = words_of_orphan(receive, [&] { static_cast<void>(receive.test()); });
+    EXPECT_NE(waited.find("a request outlived its communicator"), std::string::npos) << waited;
+    EXPECT_EQ(tested, waited);
+  });
+}
+
+TEST(Collective, ARequestThatIsDroppedAfterItsCommunicatorEndsTheProgram) {
+  const auto drop = [](Communicator& communicator) {
+    auto copy = communicator.duplicate();
+    float message = 0;
+    const Request receive = copy->start_recv(&message, 1, DType::kF32, 0);
+    copy.reset();
+  };
+  EXPECT_DEATH(Communicator::run_threads(1, {}, drop), "neither waited for nor failed");
+}
+
+TEST(Collective, AGroupWhoseCommunicatorIsDestroyedIsRefused) {
+  Communicator::run_threads(2, {}, [](Communicator& communicator) {
+    auto copy = communicator.duplicate();
+    float lost = 1;
+    float kept = 1;
+    Group group;
+    copy->all_reduce(&lost, &lost, 1, DType::kF32, ReduceOp::kSum);
+    communicator.all_reduce(&kept, &kept, 1, DType::kF32, ReduceOp::kSum);
+    copy.reset();
+    EXPECT_THROW(group.run(), UsageError);
+    EXPECT_EQ(kept, 1.0F);
+    communicator.all_reduce(&kept, &kept, 1, DType::kF32, ReduceOp::kSum);
+    EXPECT_EQ(kept, 2.0F);
   });
 }
 

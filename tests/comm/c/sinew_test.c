@@ -291,18 +291,45 @@ static void check_mismatch(sinew_comm* comm) {
   CHECK(sinew_comm_barrier(comm, NULL) == SINEW_FAILURE);
 }
 
+/* A call that is done and a message under way whose communicator is destroyed before anybody waits
+ * for them. */
+static void check_orphans(const sinew_comm_options* options) {
+  sinew_comm* comm = NULL;
+  CHECK(sinew_comm_create(options, &comm) == SINEW_OK);
+  int64_t x[2] = {0, 0};
+  sinew_request* received = NULL;
+  sinew_request* summed = NULL;
+  CHECK(sinew_comm_start_recv(comm, &x[0], 1, SINEW_I64, rank, 0, &received) == SINEW_OK);
+  CHECK(sinew_comm_start_all_reduce(comm, &x[1], &x[1], 1, SINEW_I64, SINEW_SUM, NULL, &summed) ==
+        SINEW_OK);
+  CHECK(sinew_comm_barrier(comm, NULL) == SINEW_OK);
+  sinew_comm_destroy(comm);
+  int done = 1;
+  check_refused(sinew_request_test(received, &done), "outlived its communicator");
+  CHECK(done == 0);
+  check_refused(sinew_request_wait(summed), "outlived its communicator");
+}
+
 /* A set-up that ends at its deadline leaves MPI in the middle of a call: the next says so, and does
- * not end the program by what it finds there. */
+ * not end the program by what it finds there. Rank 1 comes when rank 0 has given up, which then
+ * comes no further. */
 static int give_up(void) {
-  const sinew_comm_options hasty = {.timeout_s = 1e-9};
+  const sinew_comm_options hasty = {.timeout_s = 1e-3};
   const sinew_comm_options patient = {.timeout_s = 30};
   sinew_comm* comm = NULL;
+  sinew_comm* late = NULL;
   CHECK(sinew_comm_create(&patient, &comm) == SINEW_OK);
-  sinew_comm_destroy(comm);
-  CHECK(sinew_comm_create(&hasty, &comm) == SINEW_FAILURE);
-  CHECK(strstr(sinew_last_error(), "within the deadline") != NULL);
-  CHECK(sinew_comm_create(&patient, &comm) == SINEW_FAILURE);
+  rank = sinew_comm_rank(comm);
+  for (int turn = 0; turn < 2; ++turn) {
+    if (rank == turn) {
+      CHECK(sinew_comm_create(&hasty, &late) == SINEW_FAILURE);
+      CHECK(strstr(sinew_last_error(), "within the deadline") != NULL);
+    }
+    CHECK(sinew_comm_barrier(comm, NULL) == SINEW_OK);
+  }
+  CHECK(sinew_comm_create(&patient, &late) == SINEW_FAILURE);
   fprintf(stderr, "%s\n", sinew_last_error());
+  sinew_comm_destroy(comm);
   return 0;
 }
 
@@ -323,5 +350,6 @@ int main(int arguments, char** argument) {
   check_mismatch(comm);
   sinew_comm_destroy(comm);
   sinew_comm_destroy(NULL);
+  check_orphans(&options);
   return 0;
 }
