@@ -281,7 +281,6 @@ std::int64_t most(CollectiveShape shape, std::int64_t (CollectiveShape::*element
 CollectiveCase::CollectiveCase(comm::Communicator& communicator, const CollectiveShape& shape,
                                Buffers buffers)
     : communicator_(communicator), shape_(shape), memory_(std::make_unique<Memory>()) {
-  const std::size_t element = size_of(shape.dtype);
   visit(shape.dtype, [&](auto zero) {
     const auto factor = stored<decltype(zero)>(shape.factor);
     std::memcpy(factor_, &factor, sizeof factor);
@@ -290,17 +289,24 @@ CollectiveCase::CollectiveCase(comm::Communicator& communicator, const Collectiv
     parts_.push_back(shape.part(r));
     own_part_.push_back(shape.part(shape.rank));
   }
+  place(buffers);
+  fill();
+}
+
+void CollectiveCase::place(Buffers buffers) {
+  const CollectiveShape& shape = shape_;
+  const std::size_t element = size_of(shape.dtype);
   const auto input_most = static_cast<std::size_t>(most(shape, &CollectiveShape::input_count));
   const auto output_most = static_cast<std::size_t>(most(shape, &CollectiveShape::output_count));
   if (!shape.inplace) {
-    input_ = memory_->allocate(communicator, 0, input_most * element, buffers);
-    output_ = memory_->allocate(communicator, 1, output_most * element, buffers);
+    input_ = memory_->allocate(communicator_, 0, input_most * element, buffers);
+    output_ = memory_->allocate(communicator_, 1, output_most * element, buffers);
     // MPI's broadcast knows one buffer, so both libraries are asked for the same.
     if (shape.op == Collective::kBroadcast && shape.rank == shape.root) output_ = input_;
     return;
   }
   std::byte* all =
-      memory_->allocate(communicator, 0, std::max(input_most, output_most) * element, buffers);
+      memory_->allocate(communicator_, 0, std::max(input_most, output_most) * element, buffers);
   input_ = output_ = all;
   if (!has_parts(shape.op) || shape.op == Collective::kAllToAll) return;
   std::byte* own = all + static_cast<std::size_t>(shape.part_begin(shape.rank)) * element;

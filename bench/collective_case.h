@@ -71,21 +71,23 @@ class CollectiveCase {
  public:
   enum class Buffers { kPlain, kSymmetric };
 
-  // Collective when symmetric.
+  // Collective when symmetric. Fills the buffers: ordinary memory that was never written is one
+  // page of zeros, which no call need read from memory.
   CollectiveCase(comm::Communicator& communicator, const CollectiveShape& shape, Buffers buffers);
   ~CollectiveCase();
   CollectiveCase(const CollectiveCase&) = delete;
   CollectiveCase& operator=(const CollectiveCase&) = delete;
 
-  [[nodiscard]] const void* input() const { return input_; }
+  [[nodiscard]] void* input() const { return input_; }
   [[nodiscard]] void* output() const { return output_; }
-  void fill();
+  void fill();  // anew, once something has run
   void run(std::string_view algorithm);
   // Elements of this rank's output that differ from the expected ones after fill() and one run.
   [[nodiscard]] std::int64_t count_wrong() const;
 
  private:
   struct Memory;
+  void place(Buffers buffers);
   void run_parts(const comm::Call& call);
 
   comm::Communicator& communicator_;

@@ -10,9 +10,22 @@
 
 namespace sinew::bench {
 
-// Collective. Bytes per second, read plus written, of all ranks copying at once between buffers
-// that no cache holds: the best of several repetitions.
-[[nodiscard]] double measure_memory_rate(comm::Communicator& communicator);
+// What memory of one kind can do when all ranks copy at once: to be timed in turns with what it
+// bounds, since the rate of a virtual machine's memory changes by half within minutes.
+class MemoryCopy {
+ public:
+  // Collective.
+  MemoryCopy(comm::Communicator& communicator, CollectiveCase::Buffers buffers);
+  // Collective. Copies there and back, past the cache: what is read was stored so just before, and
+  // no cache holds it, however large the cache and however many of them there are.
+  void run();
+  // Read plus written by one run, of all ranks together.
+  [[nodiscard]] std::int64_t bytes() const;
+
+ private:
+  comm::Communicator& communicator_;
+  CollectiveCase place_;
+};
 
 // Of all ranks together: every input read once and every output written once. What an algorithm
 // touches beyond that, it need not.

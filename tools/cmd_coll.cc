@@ -59,16 +59,16 @@ class Bench {
     own_cost_ = own_cost;
     const std::int64_t largest =
         *std::max_element(request.sizes_bytes.begin(), request.sizes_bytes.end());
-    if (kernels::bypasses_cache(2 * communicator_.world() * largest))
-      memory_rate_ = bench::measure_memory_rate(communicator_);
+    beyond_cache_ = kernels::bypasses_cache(2 * communicator_.world() * largest);
     const bool plain = std::ranges::find(request.buffers, CollectiveCase::Buffers::kPlain) !=
                        request.buffers.end();
-    if (memory_rate_ > 0 && plain) handover_rate_ = bench::measure_handover_rate(communicator_);
+    if (beyond_cache_ && plain) handover_rate_ = bench::measure_handover_rate(communicator_);
     table_ = Table(columns());
     for (const DType dtype : request.dtypes) {
       for (const ReduceOp reduce : request.reduces) {
         links_ = bench::measure_links(communicator_, dtype, reduce);
         for (const CollectiveCase::Buffers buffers : request.buffers) {
+          if (beyond_cache_) memory_.emplace(communicator_, buffers);
           for (const sched::Collective op : request.ops) {
             // What reduces nothing is measured once.
             if (!reduces(op) && reduce != request.reduces.front()) continue;
@@ -97,7 +97,10 @@ class Bench {
                                    {"bus GB/s", 8},
                                    {"predicted us", 12},
                                    {"bound us", 8}};
-    if (memory_rate_ > 0) columns.push_back({"mem %", 5});
+    if (beyond_cache_) {
+      columns.push_back({"mem GB/s", 8});
+      columns.push_back({"mem %", 5});
+    }
     if (handover_rate_ > 0) columns.push_back({"path %", 6});
     if (options_.baseline == "mpi") {
       columns.push_back({"MPI us", 8});
@@ -146,11 +149,10 @@ class Bench {
           format_seconds(links_.alpha_s()), three_digits(1e-9 / links_.least.beta_s_per_byte),
           three_digits(1e-9 / links_.gamma_s_per_byte)));
     }
-    if (memory_rate_ > 0) {
+    if (beyond_cache_) {
       print(
-          fmt::format("memory as measured: {} GB/s of all ranks together; mem %: of the least "
-                      "traffic at that rate\n",
-                      three_digits(1e-9 * memory_rate_)));
+          "mem GB/s: what all ranks together copy in memory of this kind, in turns with the calls; "
+          "mem %: of the least traffic at that rate\n");
     }
     if (handover_rate_ > 0 && buffers == CollectiveCase::Buffers::kPlain) {
       print(
@@ -198,20 +200,29 @@ class Bench {
       rows.push_back(prepare_own(ours, shape, *request.schedule));
       candidates.emplace_back([&] { run_own(ours, shape, *request.schedule); });
     }
-    std::optional<CollectiveCase> mpi;
+    // Beside calls on ordinary buffers MPI's are on the same: where memory lies has its price, too.
+    std::optional<CollectiveCase> plain;
     std::optional<bench::MpiCollective> theirs;
     if (options_.baseline == "mpi") explain_missing_mpi(shape);
     if (options_.baseline == "mpi" && bench::why_mpi_lacks(shape).empty()) {
-      mpi.emplace(communicator_, shape, CollectiveCase::Buffers::kPlain);
-      mpi->fill();
+      if (buffers != CollectiveCase::Buffers::kPlain)
+        plain.emplace(communicator_, shape, CollectiveCase::Buffers::kPlain);
+      CollectiveCase& place = plain ? *plain : ours;
       theirs.emplace(shape);
-      candidates.emplace_back([&] { theirs->run(mpi->input(), mpi->output()); });
+      candidates.emplace_back([&] { theirs->run(place.input(), place.output()); });
     }
+    // In cache, memory bounds nothing.
+    const bool in_cache = !kernels::bypasses_cache(bench::least_touched_bytes(shape));
+    if (!in_cache) candidates.emplace_back([&] { memory_->run(); });
     const std::vector<Times> times =
         bench::time_candidates(communicator_, candidates, repeat_options(options_));
+    Beside beside;
+    if (theirs) beside.mpi_s = times[rows.size()].median_s;
+    if (!in_cache)
+      beside.memory_rate = static_cast<double>(memory_->bytes()) / times.back().median_s;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       rows[i].times = times[i];
-      report(shape, buffers, rows[i], mpi ? std::optional(times.back()) : std::nullopt);
+      report(shape, buffers, rows[i], beside);
     }
   }
 
@@ -281,17 +292,22 @@ class Bench {
     return row;
   }
 
+  // What was timed in turns with a row.
+  struct Beside {
+    std::optional<double> mpi_s;
+    std::optional<double> memory_rate;  // bytes per second of all ranks together; none: in cache
+  };
+
   void report(const CollectiveShape& shape, CollectiveCase::Buffers buffers, const Row& row,
-              const std::optional<Times>& mpi) {
+              const Beside& beside) {
     const auto bytes = static_cast<double>(shape.full_bytes());
     const double bus = bench::bus_factor(shape.op, shape.world);
     const double rate = bytes / row.times.median_s * 1e-9;
     const double bound_s = bench::bound_s(shape.op, shape.world, bytes, links_);
     const bool even = !shape.uneven();
-    // In cache, memory bounds nothing.
     const std::int64_t touched = bench::least_touched_bytes(shape);
-    const bool in_cache = memory_rate_ == 0 || !kernels::bypasses_cache(touched);
-    const double memory_bound_s = in_cache ? 0 : static_cast<double>(touched) / memory_rate_;
+    const bool in_cache = !beside.memory_rate;
+    const double memory_bound_s = in_cache ? 0 : static_cast<double>(touched) / *beside.memory_rate;
     const double memory_fraction = memory_bound_s / row.times.median_s;
     // Ordinary buffers are not mapped by the peers.
     const bool hands_over =
@@ -313,13 +329,15 @@ class Bench {
                                       bus > 0 ? three_digits(rate * bus) : "-",
                                       even ? us(row.predicted_s) : "-",
                                       even ? us(bound_s) : "-"};
-    if (memory_rate_ > 0)
+    if (beyond_cache_) {
+      cells.push_back(in_cache ? "-" : three_digits(1e-9 * *beside.memory_rate));
       cells.push_back(in_cache ? "-" : fmt::format("{:.0f}", 100 * memory_fraction));
+    }
     if (handover_rate_ > 0)
       cells.push_back(hands_over ? fmt::format("{:.0f}", 100 * path_fraction) : "-");
     if (options_.baseline == "mpi") {
-      cells.push_back(mpi ? us(mpi->median_s) : "-");
-      cells.push_back(mpi ? three_digits(mpi->median_s / row.times.median_s) : "-");
+      cells.push_back(beside.mpi_s ? us(*beside.mpi_s) : "-");
+      cells.push_back(beside.mpi_s ? three_digits(*beside.mpi_s / row.times.median_s) : "-");
     }
     if (options_.check) cells.push_back(fmt::format("{}", row.wrong));
     print(table_.row(cells));
@@ -350,11 +368,12 @@ class Bench {
         .add("wrong", row.wrong < 0 ? std::nullopt : std::optional(static_cast<double>(row.wrong)))
         .add("predicted_us", even ? std::optional(row.predicted_s * 1e6) : std::nullopt)
         .add("bound_us", even ? std::optional(bound_s * 1e6) : std::nullopt)
+        .add("memory_GBps", in_cache ? std::nullopt : std::optional(*beside.memory_rate * 1e-9))
         .add("memory_bound_us", in_cache ? std::nullopt : std::optional(memory_bound_s * 1e6))
         .add("memory_fraction", in_cache ? std::nullopt : std::optional(memory_fraction))
         .add("path_bound_us", hands_over ? std::optional(path_bound_s * 1e6) : std::nullopt)
         .add("path_fraction", hands_over ? std::optional(path_fraction) : std::nullopt)
-        .add("mpi_us", mpi ? std::optional(mpi->median_s * 1e6) : std::nullopt);
+        .add("mpi_us", beside.mpi_s ? std::optional(*beside.mpi_s * 1e6) : std::nullopt);
     if (!mpi_library_.empty()) record.add("mpi_library", mpi_library_);
     json_.write(record);
   }
@@ -365,9 +384,11 @@ class Bench {
   Table table_;
   std::string mpi_library_;  // empty: not measured
   bench::LinkModel links_;
-  double memory_rate_ = 0;    // bytes per second of all ranks together
-  double handover_rate_ = 0;  // the same; 0: no ordinary buffers, or none that exceed the cache
-  sched::Cost own_cost_;      // of the user's schedule
+  bool beyond_cache_ = false;                // some row's buffers are
+  std::optional<bench::MemoryCopy> memory_;  // of the kind of buffers under way
+  // Bytes per second of all ranks together; 0: no ordinary buffers, or none that exceed the cache.
+  double handover_rate_ = 0;
+  sched::Cost own_cost_;  // of the user's schedule
   std::int64_t wrong_ = 0;
   std::vector<double> bus_rates_;  // GB/s, of the rows since the last heading
   bool overlapped_ = false;        // one of those rows took less than its bound

@@ -63,6 +63,22 @@ TEST(CollectiveCase, ResultIsTheSameBitsInAnyOrderForEveryTypeReductionAndWorld)
   }
 }
 
+TEST(CollectiveCase, MemoryOfEitherKindIsFilledBeforeAnythingRunsOnIt) {
+  comm::Communicator::run_threads(2, {}, [](comm::Communicator& communicator) {
+    const CollectiveShape shape = {
+        .count = 5000, .world = communicator.world(), .rank = communicator.rank()};
+    for (const auto buffers :
+         {CollectiveCase::Buffers::kPlain, CollectiveCase::Buffers::kSymmetric}) {
+      CollectiveCase made(communicator, shape, buffers);
+      const auto* input = static_cast<const float*>(made.input());
+      for (std::int64_t i = 0; i < shape.count; ++i)
+        ASSERT_EQ(input[i], input_value(shape, shape.rank, i)) << i;
+      made.run("two_shot");
+      EXPECT_EQ(made.count_wrong(), 0);
+    }
+  });
+}
+
 TEST(CollectiveCase, InputsDifferBetweenRanksAndIndices) {
   const CollectiveShape shape = {.dtype = DType::kF32, .count = 100, .world = 4};
   int equal = 0;

@@ -24,7 +24,6 @@ TEST(MemoryRate, WhatIsHandedOverIsWhatTheMessagesCarry) {
         CollectiveShape own = shape;
         own.rank = communicator.rank();
         CollectiveCase one(communicator, own, CollectiveCase::Buffers::kPlain);
-        one.fill();
         one.run(op == sched::Collective::kAllReduce ? "two_shot" : "direct");
         std::int64_t all = communicator.counters().collective[i].sent_bytes;
         communicator.all_reduce(&all, &all, 1, DType::kI64, ReduceOp::kSum);
