@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 
 #include "bench/collective_case.h"
@@ -107,10 +108,13 @@ class Tuner {
         if (std::exchange(last_count, count) == count) continue;
         cells.push_back(measure(op, dtype, bytes, count));
         times_[op][bytes] = cells.back().algorithms.front().seconds;
+        fastest_[op][bytes] = cells.back().algorithms.front().algorithm;
       }
       file_.replace(rows_of(op, communicator_.world(), communicator_.transport_name(), cells));
     }
-    if (communicator_.rank() == 0) finish();
+    std::vector<Violation> found = violations(times_, options_.tolerance);
+    std::erase_if(found, [&](Violation& violation) { return !holds_again(violation, dtype); });
+    if (communicator_.rank() == 0) finish(found);
   }
 
  private:
@@ -126,7 +130,6 @@ class Tuner {
         communicator_,
         {.op = op, .dtype = dtype, .count = count, .world = world, .rank = communicator_.rank()},
         bench::CollectiveCase::Buffers::kPlain);
-    work.fill();
     Cell cell = {.bytes = bytes, .algorithms = {}};
     std::vector<std::function<void()>> candidates;
     for (const sched::Algorithm& row : sched::algorithms()) {
@@ -164,21 +167,50 @@ class Tuner {
     }
   }
 
-  void finish() {
+  // The two sides of a guideline were measured at different times, on a machine that changes
+  // meanwhile, and the fastest of many looks faster than it is: both are measured again, in turns.
+  bool holds_again(Violation& violation, DType dtype) {
+    std::vector<Term> terms = {violation.taken};
+    terms.insert(terms.end(), violation.allowed.begin(), violation.allowed.end());
+    const int world = communicator_.world();
+    std::vector<std::unique_ptr<bench::CollectiveCase>> cases;
+    std::vector<std::function<void()>> candidates;
+    for (const Term& term : terms) {
+      const std::int64_t count = bench::count_for_bytes(term.op, dtype, world, term.bytes);
+      cases.push_back(std::make_unique<bench::CollectiveCase>(
+          communicator_,
+          bench::CollectiveShape{.op = term.op,
+                                 .dtype = dtype,
+                                 .count = count,
+                                 .world = world,
+                                 .rank = communicator_.rank()},
+          bench::CollectiveCase::Buffers::kPlain));
+      candidates.emplace_back(
+          [work = cases.back().get(), name = fastest_[term.op][term.bytes]] { work->run(name); });
+    }
+    const std::vector<bench::Times> times =
+        bench::time_candidates(communicator_, candidates, {.budget_s = options_.budget_ms * 1e-3});
+    violation.taken_s = times.front().median_s;
+    violation.allowed_s = 0;
+    for (std::size_t i = 1; i < terms.size(); ++i)
+      violation.allowed_s += static_cast<double>(terms[i].calls) * times[i].median_s;
+    return violation.taken_s > options_.tolerance * violation.allowed_s;
+  }
+
+  void finish(const std::vector<Violation>& found) {
     out_.keep(file_.print());
     fmt::print("\nwritten to {}; auto reads it with --selection {} or {}={}\n", options_.out,
                options_.out, comm::kSelectionVariable, options_.out);
-    const std::vector<Violation> found = violations(times_, options_.tolerance);
-    fmt::print("{} of the guidelines by more than {} times\n",
+    fmt::print("{} of the guidelines by more than {} times, measured again in turns\n",
                counted(static_cast<std::int64_t>(found.size()), "violation"), options_.tolerance);
     for (const Violation& violation : found) {
       fmt::print("  {} at {}: {} where {} are allowed\n", violation.guideline,
-                 format_bytes(violation.bytes), format_seconds(violation.taken_s),
+                 format_bytes(violation.taken.bytes), format_seconds(violation.taken_s),
                  format_seconds(violation.allowed_s));
       JsonRecord record;
       record.add("guideline", violation.guideline)
           .add("ranks", communicator_.world())
-          .add("bytes", violation.bytes)
+          .add("bytes", violation.taken.bytes)
           .add("taken_us", violation.taken_s * 1e6)
           .add("allowed_us", violation.allowed_s * 1e6);
       json_.write(record);
@@ -193,6 +225,7 @@ class Tuner {
   JsonLines json_;
   Table table_;
   TimesByOp times_;
+  std::map<sched::Collective, std::map<std::int64_t, std::string>> fastest_;  // by bytes
 };
 
 // What the file holds already: rows of other numbers of ranks and operations stay.

@@ -46,22 +46,29 @@ class Search {
   }
 
  private:
-  void check(const std::string& words, std::int64_t bytes, double taken_s, double allowed_s) {
-    if (taken_s > tolerance_ * allowed_s) found_.push_back({words, bytes, taken_s, allowed_s});
+  [[nodiscard]] double seconds(const Term& term) const {
+    return static_cast<double>(term.calls) * times_.at(term.op).at(term.bytes);
+  }
+
+  void check(const std::string& words, const Term& taken, const std::vector<Term>& allowed) {
+    double allowed_s = 0;
+    for (const Term& term : allowed) allowed_s += seconds(term);
+    if (seconds(taken) > tolerance_ * allowed_s)
+      found_.push_back({words, taken, allowed, seconds(taken), allowed_s});
   }
 
   void compare(const Guideline& guideline) {
     const auto mine = times_.find(guideline.op);
     if (mine == times_.end()) return;
     for (const auto& [bytes, taken_s] : mine->second) {
-      double allowed_s = 0;
-      bool known = true;
+      std::vector<Term> allowed;
       for (const Collective other : guideline.others) {
         const auto by_size = times_.find(other);
-        known = known && by_size != times_.end() && by_size->second.contains(bytes);
-        if (known) allowed_s += by_size->second.at(bytes);
+        if (by_size != times_.end() && by_size->second.contains(bytes))
+          allowed.push_back({other, bytes});
       }
-      if (known) check(words_of(guideline), bytes, taken_s, allowed_s);
+      if (allowed.size() == guideline.others.size())
+        check(words_of(guideline), {guideline.op, bytes}, allowed);
     }
   }
 
@@ -70,8 +77,8 @@ class Search {
     const auto reduce = times_.find(Collective::kAllReduce);
     if (barrier == times_.end() || reduce == times_.end()) return;
     if (barrier->second.empty() || reduce->second.empty()) return;
-    check("barrier <= all_reduce", reduce->second.begin()->first, barrier->second.begin()->second,
-          reduce->second.begin()->second);
+    check("barrier <= all_reduce", {Collective::kBarrier, barrier->second.begin()->first},
+          {{Collective::kAllReduce, reduce->second.begin()->first}});
   }
 
   void compare_sizes(Collective op, const TimesBySize& by_size) {
@@ -80,10 +87,10 @@ class Search {
       const auto small = std::prev(large);
       if (small->first == 0) continue;
       check(fmt::format("{} <= {} of more bytes", sched::name_of(op), sched::name_of(op)),
-            small->first, small->second, large->second);
+            {op, small->first}, {{op, large->first}});
       const std::int64_t pieces = (large->first + small->first - 1) / small->first;
       check(fmt::format("{0} <= {1} x {0} of {2} bytes", sched::name_of(op), pieces, small->first),
-            large->first, large->second, static_cast<double>(pieces) * small->second);
+            {op, large->first}, {{op, small->first, pieces}});
     }
   }
 

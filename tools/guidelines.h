@@ -18,9 +18,17 @@ namespace sinew::tools {
 using TimesBySize = std::map<std::int64_t, double>;
 using TimesByOp = std::map<sched::Collective, TimesBySize>;
 
+// So many calls of an operation on a full vector of so many bytes.
+struct Term {
+  sched::Collective op = sched::Collective::kBarrier;
+  std::int64_t bytes = 0;
+  std::int64_t calls = 1;
+};
+
 struct Violation {
   std::string guideline;  // "all_reduce <= reduce + broadcast"
-  std::int64_t bytes = 0;
+  Term taken;
+  std::vector<Term> allowed;  // one after the other
   double taken_s = 0;
   double allowed_s = 0;
 };

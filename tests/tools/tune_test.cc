@@ -44,8 +44,15 @@ TEST(Guidelines, EachPlantedFaultIsFound) {
     TimesByOp times = consistent();
     times[planted.op][planted.bytes] = planted.seconds;
     bool found = false;
-    for (const tools::Violation& violation : tools::violations(times, 1.1))
+    for (const tools::Violation& violation : tools::violations(times, 1.1)) {
       found = found || violation.guideline == planted.guideline;
+      double allowed_s = 0;
+      for (const tools::Term& term : violation.allowed)
+        allowed_s += static_cast<double>(term.calls) * times.at(term.op).at(term.bytes);
+      EXPECT_EQ(allowed_s, violation.allowed_s) << violation.guideline;
+      EXPECT_EQ(times.at(violation.taken.op).at(violation.taken.bytes), violation.taken_s)
+          << violation.guideline;
+    }
     EXPECT_TRUE(found) << planted.guideline;
   }
 }
