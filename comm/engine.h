@@ -243,6 +243,7 @@ class Engine {
   [[nodiscard]] std::int64_t move_symmetric(const Ask& ask);
   void reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t size,
                      kernels::Stores stores);
+  void reduce_past_cache(const Ask& ask, std::int64_t offset, std::int64_t size);
   void spread(const std::byte* data, std::int64_t offset, std::int64_t size,
               kernels::Stores stores);
   [[nodiscard]] const std::byte* mapped(int peer, Regions::Place place, std::int64_t size);

@@ -53,6 +53,15 @@ Regions::Place place_for_all(const Regions& regions, const std::vector<int>& ori
   return place;
 }
 
+// Whether a cache line of one is one of all.
+bool lie_alike(const std::vector<std::byte*>& targets) {
+  const auto place = [](const std::byte* target) {
+    return reinterpret_cast<std::uintptr_t>(target) % 64;
+  };
+  return std::ranges::all_of(
+      targets, [&](const std::byte* target) { return place(target) == place(targets.front()); });
+}
+
 // The closing exchange's flag: the call's number, so that errors can name the call, and another
 // signature than the opening one's.
 std::uint64_t closing(std::uint64_t flag) { return flag ^ 0xffffffffU; }
@@ -146,6 +155,8 @@ std::int64_t Engine::move_symmetric(const Ask& ask) {
 void Engine::reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t size,
                            kernels::Stores stores) {
   const bool streams = stores == kernels::Stores::kPastCache;
+  if (streams && lie_alike(targets_) && ask.reduce != ReduceOp::kAvg)
+    return reduce_past_cache(ask, offset, size);
   if (streams) tile_.resize(std::max(tile_.size(), static_cast<std::size_t>(kTileBytes)));
   const auto element = static_cast<std::int64_t>(size_of(ask.dtype));
   for (void const*& source : sources_) source = static_cast<const std::byte*>(source) + offset;
@@ -158,6 +169,16 @@ void Engine::reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t siz
     spread(sum, offset + done, tile, stores);
     for (void const*& source : sources_) source = static_cast<const std::byte*>(source) + tile;
   }
+}
+
+// In one pass, so that memory is read while it is written.
+void Engine::reduce_past_cache(const Ask& ask, std::int64_t offset, std::int64_t size) {
+  for (void const*& source : sources_) source = static_cast<const std::byte*>(source) + offset;
+  std::vector<void*> targets;
+  for (int step = 1; step <= world_; ++step)
+    targets.push_back(targets_[static_cast<std::size_t>((rank_ + step) % world_)] + offset);
+  kernels::reduce_many_to(ask.reduce, ask.dtype, targets, sources_,
+                          size / static_cast<std::int64_t>(size_of(ask.dtype)));
 }
 
 // Copies to every rank's output at `offset`, beginning with the next rank's, so that the ranks do

@@ -20,6 +20,14 @@ void reduce_many(ReduceOp op, DType dtype, void* target, std::span<const void* c
       target, sources, count);
 }
 
+void reduce_many_to(ReduceOp op, DType dtype, std::span<void* const> targets,
+                    std::span<const void* const> sources, std::int64_t count) {
+  CHECK(!targets.empty());
+  CHECK(!sources.empty());
+  best<ReduceFunctions>().many_to[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(op)](
+      targets, sources, count);
+}
+
 void scale(DType dtype, void* data, std::int64_t count, std::int64_t divisor) {
   CHECK_GE(divisor, 1);
   best<ReduceFunctions>().scale[static_cast<std::size_t>(dtype)](data, count, divisor);

@@ -29,6 +29,11 @@ void reduce(ReduceOp op, DType dtype, void* target, const void* left, const void
 void reduce_many(ReduceOp op, DType dtype, void* target, std::span<const void* const> sources,
                  std::int64_t count);
 
+// The same into each target, past the cache: memory is read while it is written. Each may be one of
+// the sources; no other overlap. Their addresses agree modulo 64. At least one.
+void reduce_many_to(ReduceOp op, DType dtype, std::span<void* const> targets,
+                    std::span<const void* const> sources, std::int64_t count);
+
 // data[i] = data[i] / divisor, divisor >= 1: floats divide and round once; integers divide toward
 // zero. Ends ReduceOp::kAvg.
 void scale(DType dtype, void* data, std::int64_t count, std::int64_t divisor);
@@ -49,9 +54,12 @@ struct ReduceFunctions {
   using Element = void;
   using Binary = void (*)(void* target, const void* left, const void* right, std::int64_t count);
   using Many = void (*)(void* target, std::span<const void* const> sources, std::int64_t count);
+  using ManyTo = void (*)(std::span<void* const> targets, std::span<const void* const> sources,
+                          std::int64_t count);
   using Scale = void (*)(void* data, std::int64_t count, std::int64_t divisor);
   Binary binary[kDTypes.size()][kReduceOps.size()];
   Many many[kDTypes.size()][kReduceOps.size()];
+  ManyTo many_to[kDTypes.size()][kReduceOps.size()];
   Scale scale[kDTypes.size()];
   using Copy = void (*)(void* target, const void* source, std::int64_t size_bytes);
   Copy copy[2];  // by Stores

@@ -68,6 +68,14 @@ void many(void* target, std::span<const void* const> sources, std::int64_t count
   }
 }
 
+template <ReduceOp op, typename T>
+void many_to(std::span<void* const> targets, std::span<const void* const> sources,
+             std::int64_t count) {
+  many<op, T>(targets[0], sources, count);
+  for (void* target : targets.subspan(1))
+    std::memcpy(target, targets[0], static_cast<std::size_t>(count) * sizeof(T));
+}
+
 template <typename T>
 void scale_by(void* data, std::int64_t count, std::int64_t divisor) {
   auto* d = static_cast<T*>(data);
@@ -87,6 +95,7 @@ ReduceFunctions make_table() {
       const auto set = [&]<ReduceOp op>() {
         table.binary[d][static_cast<std::size_t>(op)] = binary<op, T>;
         table.many[d][static_cast<std::size_t>(op)] = many<op, T>;
+        table.many_to[d][static_cast<std::size_t>(op)] = many_to<op, T>;
       };
       set.template operator()<ReduceOp::kSum>();
       set.template operator()<ReduceOp::kProd>();

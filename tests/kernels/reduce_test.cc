@@ -240,6 +240,52 @@ TEST(Reduce, EveryVersionEqualsTheOracleForOneToNineSources) {
   }
 }
 
+// Up to four places whose addresses agree modulo 64, from each misalignment; the first ones are
+// sources, too, or none is.
+TEST(Reduce, EveryPlaceOfManyGetsTheBitsOfOne) {
+  std::mt19937_64 random(kSeed + 3);
+  constexpr std::int64_t kApart = 512;  // whole lines of any type
+  for (const DTypeInfo& type : kDTypes) {
+    visit(type.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      const auto d = static_cast<std::size_t>(type.dtype);
+      const std::vector<T> before = random_values<T>(7 * kApart, random);
+      for (const auto& version : versions_of<ReduceFunctions>()) {
+        for (const ReduceOpInfo& op : kReduceOps) {
+          const auto o = static_cast<std::size_t>(op.op);
+          for (const std::int64_t count : {0, 1, 7, 16, 31, 64, 65, 129, 300}) {
+            for (const std::int64_t offset : {0, 1, 4, 13}) {
+              for (const std::int64_t first : {0, 3}) {  // of the places; sources are 0 to 2
+                Guarded<T> room(7 * kApart, offset);
+                room.fill_from(before);
+                std::vector<const void*> sources;
+                std::vector<void*> targets;
+                for (std::int64_t s = 0; s < 3; ++s) sources.push_back(room.data() + s * kApart);
+                for (std::int64_t place = 0; place < 1 + count % 4; ++place)
+                  targets.push_back(room.data() + (first + place) * kApart);
+                std::vector<T> expected(static_cast<std::size_t>(count));
+                version.functions->many[d][o](expected.data(), sources, count);
+                version.functions->many_to[d][o](targets, sources, count);
+                for (std::int64_t i = 0; i < 7 * kApart; ++i) {
+                  const std::int64_t place = i / kApart - first;
+                  const bool inside =
+                      i % kApart < count && place >= 0 && place < std::ssize(targets);
+                  const T& right = inside ? expected[static_cast<std::size_t>(i % kApart)]
+                                          : before[static_cast<std::size_t>(i)];
+                  ASSERT_TRUE(same(room[i], right))
+                      << version.version << " " << type.name << " " << op.name << " count " << count
+                      << " offset " << offset << " from " << first << " element " << i;
+                }
+                ASSERT_TRUE(room.is_intact());
+              }
+            }
+          }
+        }
+      }
+    });
+  }
+}
+
 TEST(Reduce, OutputsBeyondTheCacheAreTheSameBits) {
   std::mt19937_64 random(kSeed + 2);
   const std::int64_t count = cpu().l3_bytes / 16 + kLeastStreamBytes / 8 + 4093;
