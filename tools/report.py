@@ -108,7 +108,7 @@ GOALS = [  # operations, buffers, least and most bytes, of 2 ranks, of more
 ]
 GOAL_FILES = ("collectives_2", "operations_2", "symmetric_2", "operations_4", "symmetric_4", "collectives_8",
               "operations_8", "symmetric_8", "collectives_mpich_2", "operations_mpich_2", "collectives_mpich_4",
-              "collectives_mpich_8")
+              "operations_mpich_4", "collectives_mpich_8", "operations_mpich_8")
 
 
 def collective_goals():
