@@ -71,17 +71,12 @@ def call_seconds(name, op):
     return next(row["t_median_us"] for row in lines_of(name) if row["op"] == op) * 1e-6
 
 
-# What goes over a network goes in blocks of this, by number of ranks: what comm/transport/net.cc computes.
-BLOCK_BYTES = {4: 256 << 10, 8: 128 << 10}
-
-
-def processor_work(world, cores):
+def processor_work(world, cores, block):
     """What a byte, a message and a reduction cost a processor, each found by itself: sched/README.md derives these.
     Over the cable, which is not shaped, between two ranks with a processor each; in shared memory by all ranks on one
     host."""
     out = RUNS / "work.jsonl"
     ring = ["--algo", "ring", "--bytes", str(LARGE), "--budget-ms", "500", "--json", str(out)]
-    block = BLOCK_BYTES[world]
     if on_two_hosts(1, "none", SINEW, "p2p", "--bytes", str(block), "--budget-ms", "150", "--json", str(out)) is None:
         return None
     # Both ways at once, a rank does two ends for every two messages that the rate counts. Of the size of a block, since
@@ -126,7 +121,8 @@ def hierarchy(ranks):
                         str(LARGE), "--budget-ms", "1000", "--check", "--json", str(out)) is None:
             return
         launches.append(lines_of(out.name))
-        works.append(processor_work(world, cores))
+        block = launches[-1][0]["network_block_bytes"]
+        works.append(processor_work(world, cores, block))
         rates.append(carried_Bps(rate))
     work = {name: statistics.median(each[name] for each in works) for name in works[0]}
     carried = statistics.median(rates)
@@ -144,7 +140,7 @@ work {first} <-> {second} message 0s cost {work["network_s_per_byte"] * 1e9}ns/B
 work["network_reduce_s_per_byte"] * 1e9}ns/B
 cores machine * {cores}
 """)
-    segments = max(1, LARGE // world // BLOCK_BYTES[world])
+    segments = max(1, LARGE // world // block)
     say([SINEW, "simulate", "--op", "all_reduce", "--algo", "ring,hierarchical", "--group", str(ranks), "--bytes",
          str(LARGE), "--segments", str(segments), "--topology", str(topology), "--json",
          str(RUNS / "simulated.jsonl")])

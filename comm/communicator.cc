@@ -158,6 +158,7 @@ int Communicator::rank() const { return engine_->rank(); }
 int Communicator::world() const { return engine_->world(); }
 std::string_view Communicator::transport_name() const { return engine_->transport_name(); }
 std::string Communicator::network() const { return engine_->describe_network(); }
+std::int64_t Communicator::network_block_bytes() const { return engine_->network_block_bytes(); }
 std::string_view Communicator::transport_to(int peer) const {
   return peer == rank() ? "self" : engine_->transport_to(peer);
 }

@@ -177,6 +177,8 @@ class Communicator {
   // Over what this rank reaches other hosts, in one line: device, address, queues. Empty: there are
   // none.
   [[nodiscard]] std::string network() const;
+  // The longest block in which a blocking collective crosses hosts. 0: there are no other hosts.
+  [[nodiscard]] std::int64_t network_block_bytes() const;
 
   // The cores that this rank's threads may use: those it is allowed, shared out between the ranks
   // of its machine that are allowed the same. At least one; a quota of CPU time lowers the number.

@@ -101,6 +101,7 @@ class Engine {
     return maps(peer) ? memory_->name() : choice_.wire->name;
   }
   [[nodiscard]] std::string describe_network() const;
+  [[nodiscard]] std::int64_t network_block_bytes() const;
   [[nodiscard]] const std::string& copies_denied() const { return copies_denied_; }
   [[nodiscard]] Counters& counters() { return counters_; }
   // With those of the network as they are now.

@@ -163,6 +163,10 @@ std::string Engine::describe_network() const {
   return block_->network != nullptr ? block_->network->transport().describe() : std::string();
 }
 
+std::int64_t Engine::network_block_bytes() const {
+  return block_->network != nullptr ? block_->network->transport().traits().slot_bytes : 0;
+}
+
 const Counters& Engine::all_counters() {
   if (block_->network != nullptr) counters_.network = block_->network->transport().counters();
   return counters_;

@@ -349,6 +349,7 @@ class Bench {
         .add("chosen_by_auto", row.chosen)
         .add("reason", row.reason)
         .add("transport", communicator_.transport_name())
+        .add("network_block_bytes", communicator_.network_block_bytes())
         .add("ranks", shape.world)
         .add("bytes", shape.full_bytes())
         .add("count", shape.count)

@@ -127,6 +127,7 @@ TEST(Coll, WritesTheKeysThatScriptsDependOn) {
                       "algo",
                       "transport",
                       "ranks",
+                      "network_block_bytes",
                       "bytes",
                       "dtype",
                       "reduce",
