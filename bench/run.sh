@@ -106,12 +106,12 @@ part_collectives_mpich_8() {
 part_operations_mpich_4() {
   local sinew
   sinew=$(mpich_sinew)
-  record operations_mpich_4 "$run" -n 4 "$sinew" coll --op all --algo auto --bytes 8,2K,64K,4M --check --baseline mpi
+  record operations_mpich_4 "$run" -n 4 "$sinew" coll --op all --algo auto --bytes 8,2K,64K,1M,4M --check --baseline mpi
 }
 part_operations_mpich_8() {
   local sinew
   sinew=$(mpich_sinew)
-  record operations_mpich_8 "$run" -n 8 "$sinew" coll --op all --algo auto --bytes 8,2K,64K,4M --check --baseline mpi
+  record operations_mpich_8 "$run" -n 8 "$sinew" coll --op all --algo auto --bytes 8,2K,64K,1M,4M --check --baseline mpi
 }
 part_symmetric_2() {
   record symmetric_2 "$run" -n 2 build/sinew coll --op all_reduce --buffers symmetric --bytes 64K:64M:x4 --check \
