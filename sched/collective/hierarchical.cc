@@ -2,12 +2,15 @@
 // each group, each of its G parts is all-reduced between the N ranks that hold it, one per group,
 // and the results are all-gathered inside the groups: only 1/G of the vector leaves a rank's group.
 //
-// The row of the table composes circulant with circulant for the groups that it is given, or for
-// the largest G that divides P and is at most its square root (a prime world is one level of
-// circulant); hierarchical.h takes any rows and any G. Cost: the levels' one after the other, the
-// outer one for m/G bytes. As composed here 2(G-1)
-// + 2 ceil(log2 N) rounds, and the bandwidth bound. Any world. Thakur, Rabenseifner, Gropp, IJHPCA
-// 2005, section 7; Cho, Finkler, Serrano, Kung, Hunter, BlueConnect, SysML 2019.
+// The row of the table composes direct with circulant for the groups that it is given: those are
+// hosts, whose ranks map each other's memory. There the sends of direct's rounds overlap, and a
+// rank sums what all others sent in one pass, where circulant reads and writes partial sums in
+// every round. Without groups it composes circulant with circulant, for the largest G that divides
+// P and is at most its square root (a prime world is one level of circulant); hierarchical.h takes
+// any rows and any G. Cost: the levels' one after the other, the outer one for m/G bytes. Without
+// given groups 2 ceil(log2 G) + 2 ceil(log2 N) rounds, with them 2(G-1) + 2 ceil(log2 N), and the
+// bandwidth bound. Any world. Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 7; Cho, Finkler,
+// Serrano, Kung, Hunter, BlueConnect, SysML 2019.
 //
 // Picture: all_reduce hierarchical, 4 ranks
 //   round 1   0 -c2..3+-> 1  1 -c0..1+-> 0  2 -c2..3+-> 3  3 -c0..1+-> 2
@@ -104,8 +107,14 @@ Schedule hierarchical_all_reduce(int world, const Levels& levels, std::optional<
 namespace {
 
 Levels levels_of(const Params& params) {
-  int group = params.group;
-  for (int divisor = 1; params.group == 0 && divisor * divisor <= params.world; ++divisor) {
+  if (params.group != 0) {
+    return {.reduce_scatter = &kDirectReduceScatter,
+            .all_reduce = &kCirculantAllReduce,
+            .all_gather = &kDirectAllGather,
+            .group = params.group};
+  }
+  int group = 1;
+  for (int divisor = 1; divisor * divisor <= params.world; ++divisor) {
     if (params.world % divisor == 0) group = divisor;
   }
   return {.reduce_scatter = &kCirculantReduceScatter,

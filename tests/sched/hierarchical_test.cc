@@ -111,9 +111,9 @@ TEST(Hierarchical, TheRowTakesTheGroupsThatItIsGiven) {
     const Params params = {.world = 12, .group = group};
     const Schedule schedule = generate(row, params);
     EXPECT_TRUE(verify(schedule).proved()) << group;
-    const Levels levels = {&find_algorithm(Collective::kReduceScatter, "circulant"),
+    const Levels levels = {&find_algorithm(Collective::kReduceScatter, "direct"),
                            &find_algorithm(Collective::kAllReduce, "circulant"),
-                           &find_algorithm(Collective::kAllGather, "circulant"), group};
+                           &find_algorithm(Collective::kAllGather, "direct"), group};
     EXPECT_EQ(schedule, hierarchical_all_reduce(12, levels)) << group;
   }
   EXPECT_NE(row.refuse({.world = 12, .group = 5}), "");
