@@ -3,16 +3,17 @@
 
     bench/network.py [PART...]     all parts, or some of: hierarchy_2 hierarchy_4 all_reduce p2p_tcp p2p_shm verbs
 
-hierarchy_R   two hosts of R ranks, the cable shaped to a tenth of what one core copies in memory: all-reduce by ring
-              and by hierarchical, and what the simulator says for what the cable carries and the processors' work
-              (by bytes alone hierarchical can be 1.5 times as fast at 2 ranks per host, 1.75 times at 4)
+hierarchy_R   two hosts of R ranks, the cable shaped to a tenth of what one core copies in memory, and to a fourth of
+              that, where the processors are not all that counts: all-reduce by ring and by hierarchical, and what the
+              simulator says for what the cable carries and the processors' work (by bytes alone hierarchical can be
+              1.5 times as fast at 2 ranks per host, 1.75 times at 4)
 all_reduce    two hosts of one rank, no shaping: auto beside Open MPI over the same UCX, in the same run
 p2p_tcp, _shm messages over UCX beside ucx_perftest of the same kind, one after the other
 verbs         messages over soft RDMA adapters in a virtual machine beside perftest, and by how much they differ: a
               small message goes by a write, a large one by a read of its receiver
 
 The first line of a record says on what and how it was made. Nothing else should run meanwhile; each part takes less
-than half a minute, hierarchy_R and verbs one or two.
+than half a minute, hierarchy_R two or three, verbs one or two.
 """
 import json
 import os
@@ -71,30 +72,48 @@ def call_seconds(name, op):
     return next(row["t_median_us"] for row in lines_of(name) if row["op"] == op) * 1e-6
 
 
-def processor_work(world, cores, block):
+# Each algorithm, and the row that its messages inside a host are of.
+INSIDE = {"ring": "ring", "hierarchical": "direct"}
+
+
+def processor_work(ranks, cores, block):
     """What a byte, a message and a reduction cost a processor, each found by itself: sched/README.md derives these.
-    Over the cable, which is not shaped, between two ranks with a processor each; in shared memory by all ranks on one
-    host."""
+    Over the cable, which is not shaped, between two ranks with a processor each; in shared memory on one host, by as
+    many ranks as meet in the algorithm: a ring leads through all, the parts of a hierarchy stay among those of a host.
+    By algorithm."""
+    world = 2 * ranks
     out = RUNS / "work.jsonl"
-    ring = ["--algo", "ring", "--bytes", str(LARGE), "--budget-ms", "500", "--json", str(out)]
+
+    def calls(algorithm):
+        # Through lanes, as ranks that are not all on one host go: calls on one host may share a stage.
+        return ["coll", "--op", "all_gather,reduce_scatter", "--algo", algorithm, "--copies", "slots", "--bytes",
+                str(LARGE), "--budget-ms", "500", "--json", str(out)]
+
     if on_two_hosts(1, "none", SINEW, "p2p", "--bytes", str(block), "--budget-ms", "150", "--json", str(out)) is None:
         return None
     # Both ways at once, a rank does two ends for every two messages that the rate counts. Of the size of a block, since
     # a byte of a shorter message has more of what each asks and answers.
     network_s = 1 / (lines_of(out.name)[0]["both_GBps"] * 1e9)
-    on_two_hosts(1, "none", SINEW, "coll", "--op", "all_gather,reduce_scatter", *ring)
+    on_two_hosts(1, "none", SINEW, *calls("ring"))
     # On two ranks both exchange halves, and the one also reduces a half.
     network_reduce_s = (call_seconds(out.name, "reduce_scatter") - call_seconds(out.name, "all_gather")) / (LARGE / 2)
-    say([str(ROOT / "tools" / "mpirun.sh"), "-n", str(world), SINEW, "coll", "--op", "all_gather,reduce_scatter",
-         *ring])
-    moved = (world - 1) * LARGE
-    memory_s = cores * call_seconds(out.name, "all_gather") / (2 * moved)
-    reduce_s = max(0, cores * call_seconds(out.name, "reduce_scatter") / moved - 2 * memory_s)
-    say([str(ROOT / "tools" / "mpirun.sh"), "-n", "2", SINEW, "p2p", "--bytes", "8", "--budget-ms", "50", "--json",
-         str(out)])
-    return {"network_s_per_byte": network_s, "network_reduce_s_per_byte": max(0, network_reduce_s - reduce_s),
-            "memory_s_per_byte": memory_s, "memory_message_s": lines_of(out.name)[0]["latency_us"] * 1e-6 / 2,
-            "reduce_s_per_byte": reduce_s}
+    mpirun = str(ROOT / "tools" / "mpirun.sh")
+    say([mpirun, "-n", "2", SINEW, "p2p", "--bytes", "8", "--budget-ms", "50", "--json", str(out)])
+    message_s = lines_of(out.name)[0]["latency_us"] * 1e-6 / 2
+    work = {}
+    for algorithm, inside in INSIDE.items():
+        meet = world if inside == "ring" else ranks
+        say([mpirun, "-n", str(meet), SINEW, *calls(inside)])
+        gather_s, reduce_scatter_s = (min(cores, meet) * call_seconds(out.name, op) / ((meet - 1) * LARGE)
+                                      for op in ("all_gather", "reduce_scatter"))
+        # Where reducing a message costs less than putting it away, an all-reduce does as much of either.
+        memory_s = min(gather_s, (gather_s + reduce_scatter_s) / 2) / 2
+        reduce_s = max(0, reduce_scatter_s - gather_s)
+        work[algorithm] = {"network_s_per_byte": network_s,
+                           "network_reduce_s_per_byte": max(0, network_reduce_s - reduce_s),
+                           "memory_s_per_byte": memory_s, "memory_message_s": message_s,
+                           "reduce_s_per_byte": reduce_s}
+    return work
 
 
 def carried_Bps(rate):
@@ -105,30 +124,11 @@ def carried_Bps(rate):
     return LARGE / 2 / call_seconds(out.name, "all_gather")
 
 
-def hierarchy(ranks):
-    part = f"hierarchy_{ranks}"
-    here = machine()
-    # Copied bytes: the rate counts those read and those written.
-    memory_Bps = here["memory_GBps"] / 2 * 1e9
-    link_Bps = memory_Bps / 10
-    rate = f"{int(link_Bps * 8 / 1e6)}mbit"
+def simulated_us(ranks, algorithm, work, cores, carried, block):
+    """What the simulator says, and of which topology."""
     world = 2 * ranks
-    cores = min(here["usable_cores"], world)
-    out = RUNS / f"{part}.jsonl"
-    launches, works, rates = [], [], []
-    for _ in range(LAUNCHES):
-        if on_two_hosts(ranks, rate, SINEW, "coll", "--op", "all_reduce", "--algo", "ring,hierarchical", "--bytes",
-                        str(LARGE), "--budget-ms", "1000", "--check", "--json", str(out)) is None:
-            return
-        launches.append(lines_of(out.name))
-        block = launches[-1][0]["network_block_bytes"]
-        works.append(processor_work(world, cores, block))
-        rates.append(carried_Bps(rate))
-    work = {name: statistics.median(each[name] for each in works) for name in works[0]}
-    carried = statistics.median(rates)
     first, second = f"0-{ranks - 1}", f"{ranks}-{world - 1}"
-    topology = RUNS / f"{part}.topology"
-    topology.write_text(f"""topology two-hosts
+    text = f"""topology two-hosts
 ranks {world}
 reduce {work["reduce_s_per_byte"] * 1e9}ns/B
 link * <-> * latency 0s cost 0s/B
@@ -139,28 +139,60 @@ work * <-> * message {work["memory_message_s"] * 1e9}ns cost {work["memory_s_per
 work {first} <-> {second} message 0s cost {work["network_s_per_byte"] * 1e9}ns/B reduce {
 work["network_reduce_s_per_byte"] * 1e9}ns/B
 cores machine * {cores}
-""")
+"""
+    topology = RUNS / f"hierarchy_{ranks}.topology"
+    topology.write_text(text)
     segments = max(1, LARGE // world // block)
-    say([SINEW, "simulate", "--op", "all_reduce", "--algo", "ring,hierarchical", "--group", str(ranks), "--bytes",
-         str(LARGE), "--segments", str(segments), "--topology", str(topology), "--json",
-         str(RUNS / "simulated.jsonl")])
-    simulated = {row["algo"]: row["simulated_us"] for row in lines_of("simulated.jsonl")}
-    rows = []
-    for same in zip(*launches):
-        row = sorted(same, key=lambda row: row["t_median_us"])[LAUNCHES // 2]
-        seconds = simulated[row["algo"]]
-        rows.append({**row, "simulated_us": seconds, "measured_over_simulated": row["t_median_us"] / seconds})
-    times = {row["algo"]: row["t_median_us"] for row in rows}
-    for row in rows:
-        print(f"{part}: {row['algo']} {row['t_median_us'] / 1e3:.1f} ms, simulated {row['simulated_us'] / 1e3:.1f} ms, "
-              f"ratio {row['measured_over_simulated']:.2f}")
-    record(part, {"machine": here, "link": rate, "memory_Bps": memory_Bps, "carried_Bps": carried,
-                  "work": work, "cores": cores,
-                  "topology": topology.read_text(),
-                  "ring_over_hierarchical": times["ring"] / times["hierarchical"],
-                  "simulated_ring_over_hierarchical": simulated["ring"] / simulated["hierarchical"]}, rows)
-    print(f"{part}: ring / hierarchical {times['ring'] / times['hierarchical']:.2f}, simulated "
-          f"{simulated['ring'] / simulated['hierarchical']:.2f}")
+    group = ["--group", str(ranks)] if algorithm == "hierarchical" else []
+    say([SINEW, "simulate", "--op", "all_reduce", "--algo", algorithm, *group, "--bytes", str(LARGE), "--segments",
+         str(segments), "--topology", str(topology), "--json", str(RUNS / "simulated.jsonl")])
+    return lines_of("simulated.jsonl")[0]["simulated_us"], text
+
+
+def hierarchy(ranks):
+    part = f"hierarchy_{ranks}"
+    here = machine()
+    # Copied bytes: the rate that memory is measured at counts those read and those written.
+    memory_Bps = here["memory_GBps"] / 2 * 1e9
+    rates = [f"{int(memory_Bps / parts * 8 / 1e6)}mbit" for parts in (10, 40)]
+    world = 2 * ranks
+    cores = min(here["usable_cores"], world)
+    out = RUNS / f"{part}.jsonl"
+    launches = {rate: [] for rate in rates}
+    carried = {rate: [] for rate in rates}
+    works = []
+    for _ in range(LAUNCHES):
+        for rate in rates:
+            if on_two_hosts(ranks, rate, SINEW, "coll", "--op", "all_reduce", "--algo", ",".join(INSIDE), "--bytes",
+                            str(LARGE), "--budget-ms", "1000", "--check", "--json", str(out)) is None:
+                return
+            launches[rate].append(lines_of(out.name))
+            carried[rate].append(carried_Bps(rate))
+        block = launches[rates[0]][0][0]["network_block_bytes"]
+        works.append(processor_work(ranks, cores, block))
+    work = {algorithm: {name: statistics.median(each[algorithm][name] for each in works)
+                        for name in works[0][algorithm]} for algorithm in INSIDE}
+    rows, ratios = [], {}
+    for rate in rates:
+        cable_Bps = statistics.median(carried[rate])
+        times, simulated = {}, {}
+        for same in zip(*launches[rate]):
+            row = sorted(same, key=lambda row: row["t_median_us"])[LAUNCHES // 2]
+            algorithm = row["algo"]
+            times[algorithm] = row["t_median_us"]
+            simulated[algorithm], topology = simulated_us(ranks, algorithm, work[algorithm], cores, cable_Bps,
+                                                                block)
+            rows.append({"link": rate, "carried_Bps": cable_Bps, **row, "topology": topology,
+                         "simulated_us": simulated[algorithm],
+                         "measured_over_simulated": times[algorithm] / simulated[algorithm]})
+            print(f"{part}, {rate}: {algorithm} {times[algorithm] / 1e3:.1f} ms, simulated "
+                  f"{simulated[algorithm] / 1e3:.1f} ms, ratio {rows[-1]['measured_over_simulated']:.2f}")
+        ratios[rate] = {"measured": times["ring"] / times["hierarchical"],
+                        "simulated": simulated["ring"] / simulated["hierarchical"]}
+    record(part, {"machine": here, "memory_Bps": memory_Bps, "link": rates[0], "slower_link": rates[1], "work": work,
+                  "cores": cores, "ring_over_hierarchical": ratios}, rows)
+    for rate, ratio in ratios.items():
+        print(f"{part}, {rate}: ring / hierarchical {ratio['measured']:.2f}, simulated {ratio['simulated']:.2f}")
 
 
 def all_reduce():
