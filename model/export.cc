@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -101,9 +103,10 @@ void export_weights(const Checkpoint& checkpoint, const std::string& path, DType
   std::error_code error;
   if (out) fs::rename(partial, target, error);
   if (!out || error) {
+    const std::string why = error ? error.message() : std::strerror(errno);
     std::error_code ignored;
     fs::remove(partial, ignored);
-    throw Error(fmt::format("file {} cannot be written", quoted(path)));
+    throw Error(fmt::format("file {} cannot be written: {}", quoted(path), why));
   }
 }
 

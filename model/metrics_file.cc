@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -44,7 +46,7 @@ MetricsFile::MetricsFile(const std::string& directory, bool writes, std::int64_t
     fs::rename(path + ".partial", path);
   }
   file_.open(path, steps_done > 0 ? std::ios::app : std::ios::trunc);
-  if (!file_) throw Error(fmt::format("'{}' cannot be written", path));
+  if (!file_) throw Error(fmt::format("'{}' cannot be written: {}", path, std::strerror(errno)));
 }
 
 void MetricsFile::write(const StepMetrics& step, std::optional<double> validation_loss) {
@@ -58,7 +60,9 @@ void MetricsFile::write(const StepMetrics& step, std::optional<double> validatio
   if (step.skipped) line["skipped"] = step.note;
   if (validation_loss) line["validation_loss"] = number(*validation_loss);
   file_ << line.dump() << '\n' << std::flush;
-  if (!file_) throw Error(fmt::format("'{}/metrics.jsonl' cannot be written", directory_));
+  if (!file_)
+    throw Error(
+        fmt::format("'{}/metrics.jsonl' cannot be written: {}", directory_, std::strerror(errno)));
 }
 
 void MetricsFile::write_summary(const TrainPlan& plan, const Summary& summary) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "sched/base/text.h"
 #include "sched/rounds.h"
 #include "sched/xml_text.h"
 
@@ -89,9 +90,9 @@ std::string draw_rounds_svg(const Schedule& schedule) {
       "viewBox=\"0 0 {0:g} {1:g}\" font-family=\"sans-serif\" font-size=\"11\">\n"
       "<rect width=\"{0:g}\" height=\"{1:g}\" fill=\"#fff\"/>\n",
       width, height);
-  out += text_at(
-      12, 18, "start",
-      fmt::format("{} by {}, {} ranks", name_of(schedule.contract.op), schedule.name, world));
+  out += text_at(12, 18, "start",
+                 fmt::format("{} by {}, {}", name_of(schedule.contract.op), schedule.name,
+                             counted(world, "rank")));
   for (int rank = 0; rank < world; ++rank) {
     out += fmt::format("<path d=\"M{:g},{:g} H{:g}\" stroke=\"#ccc\" stroke-dasharray=\"2 3\"/>\n",
                        x_of(0), y_of(rank), x_of(rounds.size() - 1));

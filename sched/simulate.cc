@@ -175,8 +175,8 @@ class Simulator {
     result_.rank_seconds.assign(tasks_.programs.size(), 0);
     result_.contended = counts_cores_ || options_.credits >= 0 || in_program_order();
     if (!options_.timeline) return;
-    result_.timeline.title = fmt::format("{} {}, {} ranks", name_of(schedule_.contract.op),
-                                         schedule_.name, schedule_.contract.world);
+    result_.timeline.title = fmt::format("{} {}, {}", name_of(schedule_.contract.op),
+                                         schedule_.name, counted(schedule_.contract.world, "rank"));
     result_.timeline.lane_names = {"send", "recv", "reduce"};
   }
 

@@ -25,6 +25,9 @@ namespace sinew::tools {
 namespace {
 
 constexpr int kDrawnWorldMax = 64;
+// A forward with its backward and messages takes 1 KiB and 3 us while a pipeline is simulated: 4
+// GiB and 14 s.
+constexpr std::int64_t kForwardsMax = 1 << 22;
 
 struct Options {
   std::string op = "all_reduce";
@@ -97,14 +100,14 @@ class Collectives {
 
   // row is null for a schedule from a file: it has no closed form.
   void show(sched::Schedule schedule, const sched::Algorithm* row) {
-    if (!std::exchange(begun_, true)) {
-      fmt::print("topology {}: {}\n{}", topology_.name, counted(topology_.world, "rank"),
-                 table_.header());
-    }
     // A barrier has no vector: its time is the same whatever --bytes says.
     const bool sized = schedule.contract.op != sched::Collective::kBarrier;
     for (const std::int64_t bytes : sized ? sizes_bytes_ : std::vector<std::int64_t>{0}) {
       const sched::Simulation simulation = simulate(schedule, bytes, false);
+      if (!std::exchange(begun_, true)) {
+        fmt::print("topology {}: {}\n{}", topology_.name, counted(topology_.world, "rank"),
+                   table_.header());
+      }
       // Closed forms speak of equal links; a topology of its own has none.
       const bool priced = row != nullptr && options_.topology.empty();
       const auto size = static_cast<double>(bytes);
@@ -162,6 +165,15 @@ class Collectives {
   std::int64_t last_bytes_ = 0;
   bool begun_ = false;
 };
+
+void require_few_forwards(const sched::PipeParams& params) {
+  const std::int64_t forwards =
+      std::int64_t{params.ranks} * params.chunks * std::int64_t{params.microbatches};
+  if (forwards <= kForwardsMax) return;
+  throw UsageError(fmt::format(
+      "--world {} x {} x --microbatches {} is {} forwards: legal to simulate are up to {}",
+      params.ranks, counted(params.chunks, "chunk"), params.microbatches, forwards, kForwardsMax));
+}
 
 void show_pipeline(const Options& options, const sched::PipeSchedule& schedule,
                    const sched::PipeAlgorithm* row, Files& files) {
@@ -229,6 +241,8 @@ void simulate_rows(const Options& options, const Args& args, Files& files) {
   const auto pipe_params = [&](const sched::PipeAlgorithm& row) {
     return sched::PipeParams{options.world, chunks_of(row, options.chunks), options.microbatches};
   };
+  for (const sched::PipeAlgorithm* row : selection.pipelines)
+    require_few_forwards(pipe_params(*row));
   const std::string where = counted(params.world, "rank");
   const Selection shown = keep_existing(
       selection, where, [&](const sched::Algorithm& row) { return row.refuse(params).empty(); },

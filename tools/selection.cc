@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <set>
 
 #include "comm/selection_file.h"
 #include "sched/base/dtype.h"
@@ -181,7 +182,7 @@ std::vector<sched::Collective> known_collectives() {
 }
 
 std::vector<sched::Collective> parse_collectives(const std::string& text) {
-  const std::vector<sched::Collective> known = known_collectives();
+  std::vector<sched::Collective> known = known_collectives();
   std::vector<sched::Collective> ops;
   for (const std::string_view name : names_in(text)) {
     if (name == "all") return known;
@@ -203,21 +204,24 @@ void use_selection(const std::string& path) {
 }
 
 std::vector<int> parse_worlds(const std::string& text, int max) {
-  std::vector<int> worlds;
+  std::set<int> worlds;
   for (const std::string_view part : split(text, ',')) {
     const std::vector<std::string_view> ends = split(part, ':');
-    const std::int64_t first = parse_int(ends.front(), "--world");
-    const std::int64_t last = parse_int(ends.back(), "--world");
-    if (ends.size() > 2 || first < 1 || last < first || last > max) {
+    const auto is_number = [](std::string_view end) {
+      return !end.empty() && end.find_first_not_of("0123456789") == std::string_view::npos;
+    };
+    const bool numbers = ends.size() <= 2 && std::ranges::all_of(ends, is_number);
+    const std::int64_t first = numbers ? parse_int(ends.front(), "--world") : 0;
+    const std::int64_t last = numbers ? parse_int(ends.back(), "--world") : 0;
+    if (first < 1 || last < first || last > max) {
       throw UsageError(fmt::format(
           "--world '{}' is not a number of ranks: legal are 1 to {}, or a range such as "
           "1:16, or such joined by commas",
           part, max));
     }
-    for (std::int64_t world = first; world <= last; ++world)
-      worlds.push_back(static_cast<int>(world));
+    for (std::int64_t world = first; world <= last; ++world) worlds.insert(static_cast<int>(world));
   }
-  return worlds;
+  return {worlds.begin(), worlds.end()};
 }
 
 std::vector<std::int64_t> parse_sizes(const std::string& text) {

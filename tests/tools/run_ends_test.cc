@@ -1,6 +1,8 @@
 // How runs end when something fails on their way: one line, exit code 1, and nothing lost.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/tools/json_text.h"
 #include "tests/tools/process.h"
 
@@ -49,6 +51,18 @@ TEST(RunEnds, ClosedStandardOutputIsAnErrorAndNotTheNextFile) {
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
   EXPECT_EQ(folder.read("list").find("operation "), std::string::npos) << folder.read("list");
+}
+
+TEST(RunEnds, MetricsThatCannotBeWrittenAreOneLineThatSaysWhy) {
+  const TestFolder folder;
+  const std::string text = folder.write("text.txt", std::string(600, 'a'));
+  folder.write("run/nothing", "");
+  std::filesystem::create_symlink("/dev/full", folder.path("run/metrics.jsonl"));
+  const Outcome outcome = run_sinew("train --model byte-tiny --seq 16 --batch 1 --steps 1 --data " +
+                                    text + " --out " + folder.path("run"));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
+  EXPECT_NE(outcome.err.find("No space left on device"), std::string::npos) << outcome.err;
 }
 
 TEST(RunEnds, FullRecordFileIsOneLine) {
