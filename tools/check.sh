@@ -19,7 +19,7 @@ elif ! cmake --preset dev >/dev/null; then  # without precompiled headers, which
 else
   files=("$@")
   ((${#files[@]})) || mapfile -t files < <(git ls-files 'sched/*.cc' 'comm/*.cc' 'kernels/*.cc' 'model/*.cc' 'tools/*.cc')
-  printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 4 clang-tidy -p build/dev --quiet || failed=1
+  tools/tidy.py build/dev "${files[@]}" || failed=1
 fi
 
 ((failed == 0)) && echo "check: passed"

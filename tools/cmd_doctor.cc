@@ -133,7 +133,7 @@ bool loads(const char* library) {
 std::string find_program(const std::string& name) {
   const char* path = std::getenv("PATH");
   for (const std::string_view folder : split(path == nullptr ? "" : path, ':')) {
-    const std::string candidate = fmt::format("{}/{}", folder, name);
+    std::string candidate = fmt::format("{}/{}", folder, name);
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
   }
   return {};

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <limits>
 
 #include "sched/base/error.h"
@@ -109,7 +110,7 @@ std::string format_seconds(double seconds) {
   if (seconds < 999.5e-6) return fmt::format("{:.3g} us", seconds * 1e6);
   if (seconds < 999.5e-3) return fmt::format("{:.3g} ms", seconds * 1e3);
   if (seconds < 120) return fmt::format("{:.3g} s", seconds);
-  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  const std::int64_t whole = std::llround(seconds);
   return whole < 7200 ? fmt::format("{}m{:02}s", whole / 60, whole % 60)
                       : fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
 }

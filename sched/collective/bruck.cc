@@ -138,8 +138,9 @@ Cost bruck_all_to_all_cost(const Params& params) {
   for (const Hop& hop : hops) {
     // Positions with this digit at this weight: in whole turns of the digit, and in the last one.
     const int turn = hop.weight * params.radix;
+    const int turns = params.world / turn;
     const int rest = params.world % turn - hop.distance();
-    blocks += params.world / turn * hop.weight + std::clamp(rest, 0, hop.weight);
+    blocks += turns * hop.weight + std::clamp(rest, 0, hop.weight);
   }
   return {static_cast<double>(hops.size()), blocks / params.world, 0};
 }

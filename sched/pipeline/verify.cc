@@ -1,5 +1,7 @@
 #include "sched/pipeline/verify.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -329,8 +331,8 @@ class Prover {
           pointer = std::string(line.size() + 1, ' ') + std::string(word.size(), '^');
         line += " " + word;
       }
-      text +=
-          line + (mark.index + kAfter + 1 < program.size() ? " ..." : "") + "\n" + pointer + "\n";
+      text += fmt::format("{}{}\n{}\n", line,
+                          mark.index + kAfter + 1 < program.size() ? " ..." : "", pointer);
     }
     return text;
   }
@@ -357,7 +359,7 @@ PipeSchedule with_messages(PipeSchedule written) {
 }
 
 PipeSchedule load_pipe_schedule(std::string_view text) {
-  const PipeSchedule schedule = with_messages(parse_pipe_schedule(text));
+  PipeSchedule schedule = with_messages(parse_pipe_schedule(text));
   const PipeVerdict verdict = verify(schedule);
   if (!verdict.proved()) throw UsageError(verdict.failure);
   return schedule;
