@@ -114,7 +114,8 @@ BlockedGemm<In, Out>::BlockedGemm(const GemmKernels<In>& kernels, const GemmCall
       call_(call),
       shape_(call.shape),
       packed_(packed),
-      blocking_(gemm_blocking(kernels.tile_columns, cpu())),
+      blocking_(gemm_blocking(kernels.tile_columns,
+                              ceil_divide(call.shape.k, kernels.word_elements), cpu())),
       a_plain_(shape_.a_form == Form::kPlain),
       b_plain_(shape_.b_form == Form::kPlain),
       has_epilogue_(!kSumsInC || !is_trivial(call.epilogue)),
@@ -345,19 +346,22 @@ Prefetch BlockedGemm<In, Out>::choose_prefetch(const Block& block, const NextB& 
 // pass through the first level in order, which the processor fetches ahead by itself.
 //
 // columns: a quarter of the second level for packed B, a quarter for the next block of B on its
-// way, the rest for A's panels, C, and whatever else passes through.
+// way, the rest for A's panels, C, and whatever else passes through. A's panels come from the third
+// level once for every block of columns, so that a short k takes more of them.
 //
 // rows: an eighth of the third level for packed A, since other cores share it. B is packed again
 // for every block of rows: one element in 2 * rows operations.
 //
 // chunk: the sums of a block of rows in another eighth of the third level. A is packed again for
 // every chunk: one element in 2 * chunk operations.
-GemmBlocking gemm_blocking(std::int64_t tile_columns, const Cpu& processor) {
+GemmBlocking gemm_blocking(std::int64_t tile_columns, std::int64_t words, const Cpu& processor) {
   constexpr std::int64_t kDepth = 1024;
+  constexpr std::int64_t kDepthOfColumns = 256;  // at least: sums of a bf16 C take room as well
   constexpr std::int64_t kRowsAtLeast = 128;
+  const std::int64_t passes = std::max<std::int64_t>(1, ceil_divide(words, kDepth));
+  const std::int64_t depth = std::max(kDepthOfColumns, ceil_divide(words, passes));
   const std::int64_t columns =
-      std::max<std::int64_t>(1, processor.l2_bytes / 4 / (kDepth * 4) / tile_columns) *
-      tile_columns;
+      std::max<std::int64_t>(1, processor.l2_bytes / 4 / (depth * 4) / tile_columns) * tile_columns;
   const std::int64_t rows = std::max(kRowsAtLeast, processor.l3_bytes / 8 / (kDepth * 4));
   return {.depth = kDepth,
           .rows = rows,

@@ -19,7 +19,9 @@ struct GemmBlocking {
   std::int64_t chunk = 0;    // columns of C whose sums are kept apart when C cannot hold them
 };
 
-[[nodiscard]] GemmBlocking gemm_blocking(std::int64_t tile_columns, const Cpu& processor);
+// words: of k, in all.
+[[nodiscard]] GemmBlocking gemm_blocking(std::int64_t tile_columns, std::int64_t words,
+                                         const Cpu& processor);
 
 // One product on the given kernels and the calling thread. In and Out: float, bf16 with themselves,
 // bf16 with float. Extra memory: at most blocking.rows x depth + depth x columns words, and for a

@@ -16,7 +16,7 @@ void pack(const GemmKernels<T>& kernels, const GemmShape& shape, const T* b, std
   const std::int64_t width = kernels.tile_columns;
   const std::int64_t columns = round_up(shape.n, width);
   const std::int64_t words = ceil_divide(shape.k, kernels.word_elements);
-  const std::int64_t depth = gemm_blocking(width, cpu()).depth;
+  const std::int64_t depth = gemm_blocking(width, words, cpu()).depth;
   const std::int64_t passes = std::max<std::int64_t>(1, ceil_divide(words, depth));
   const bool is_plain = shape.b_form == Form::kPlain;
   for (std::int64_t i = 0; i < passes; ++i) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/gemm_blocked.h"
+#include "sched/base/partition.h"
 #include "tests/kernels/gemm_problem.h"
 
 namespace sinew::kernels {
@@ -277,16 +278,20 @@ TEST(Gemm, AcceptsNullOperandsWhenTheyAreEmpty) {
 TEST(GemmBlocking, FillsTheCachesItIsGivenAndNoMore) {
   for (const std::int64_t l2 : {256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20})
     for (const std::int64_t l3 : {2 << 20, 32 << 20, 256 << 20})
-      for (const std::int64_t tile_columns : {8, 16, 32}) {
-        const GemmBlocking b = gemm_blocking(tile_columns, {.l2_bytes = l2, .l3_bytes = l3});
-        EXPECT_EQ(b.columns % tile_columns, 0);
-        EXPECT_GE(b.columns, tile_columns);
-        EXPECT_LE(b.columns * b.depth * 4, l2 / 2);
-        EXPECT_GE(b.columns * b.depth * 4 * 2, l2 / 4);
-        EXPECT_LE(b.rows * b.depth * 4, std::max<std::int64_t>(l3 / 8, 512 << 10));
-        EXPECT_EQ(b.chunk % b.columns, 0);
-        EXPECT_LE((b.chunk - b.columns) * b.rows * 4, l3 / 8);
-      }
+      for (const std::int64_t tile_columns : {8, 16, 32})
+        for (const std::int64_t words : {0, 1, 256, 300, 512, 1024, 1025, 4096}) {
+          const GemmBlocking b =
+              gemm_blocking(tile_columns, words, {.l2_bytes = l2, .l3_bytes = l3});
+          const std::int64_t passes = std::max<std::int64_t>(1, ceil_divide(words, b.depth));
+          const std::int64_t depth = ceil_divide(words, passes);
+          EXPECT_EQ(b.columns % tile_columns, 0);
+          EXPECT_GE(b.columns, tile_columns);
+          EXPECT_LE(b.columns * depth * 4, l2 / 2);
+          EXPECT_GE(b.columns * std::max<std::int64_t>(depth, 256) * 4 * 2, l2 / 4);
+          EXPECT_LE(b.rows * b.depth * 4, std::max<std::int64_t>(l3 / 8, 512 << 10));
+          EXPECT_EQ(b.chunk % b.columns, 0);
+          EXPECT_LE((b.chunk - b.columns) * b.rows * 4, l3 / 8);
+        }
 }
 
 TEST(GemmDeathTest, RefusesCallsThatContradictThemselves) {
