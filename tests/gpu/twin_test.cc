@@ -106,6 +106,10 @@ __global__ void endless_kernel(std::uint64_t* flag) {
 }
 __global__ void raise_kernel(std::uint64_t* flag) { gpu::store_release_sys(flag, 1); }
 __global__ void write_kernel(float* out, int index) { out[index] = 1; }
+__global__ void racing_write_kernel(float* out, int index) {
+  if (out[0] != 0) out[index] = 1;
+  out[0] = 1;
+}
 __global__ void shared_write_kernel(float* out, int index) {
   SHARED(float, tile, 32);
   tile[threadIdx.x + static_cast<unsigned>(index)] = 1;
@@ -352,6 +356,17 @@ TEST(Twin, MissingOrderShowsUnderSomeSchedule) {
     for (const twin::Config& config : schedules(8)) seen = seen || shows(missing, config, source);
     EXPECT_TRUE(seen) << missing.removed;
   }
+}
+
+// The detector looks away from a thread whose race was enough, but not in the handler of a fault.
+TEST(Twin, AnAccessToNoMemoryEndsALaunchThatHasRaced) {
+  if (kAddressChecker) GTEST_SKIP() << "the address checker ends the program at such an access";
+  constexpr int kCount = 128;  // as above
+  device::Stream stream;
+  const DeviceArray<float> out(std::vector<float>(kCount), stream);
+  const ExpectRaces expect(Enough::kFirst);
+  expect_trouble(trouble_of({}, one_block(2), racing_write_kernel, out.data(), kCount),
+                 "does not exist");
 }
 
 TEST(Twin, TheSameSeedGivesTheSameInterleaving) {

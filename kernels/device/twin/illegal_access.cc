@@ -17,6 +17,8 @@ struct sigaction previous_bus;
 void on_fault(int signal, siginfo_t* info, void*) {
   if (current != nullptr) {
     launch_of(self()).illegal_access = true;
+    // The race detector watches every handler of a signal, also where it looked away before.
+    self().watched = true;
     fail("access to memory at %p that does not exist", info->si_addr);
   }
   if (touched_in_recording(info->si_addr)) return;
