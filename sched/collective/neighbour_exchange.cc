@@ -43,7 +43,8 @@ void neighbour_exchange_all_gather(const Params&, Builder& b) {
 }
 
 Cost neighbour_exchange_cost(const Params& params) {
-  return {static_cast<double>(params.world / 2), (params.world - 1.0) / params.world, 0};
+  const int rounds = params.world / 2;
+  return {static_cast<double>(rounds), (params.world - 1.0) / params.world, 0};
 }
 
 }  // namespace

@@ -166,7 +166,8 @@ Prediction predict(const RunShape& run, const Machine& machine, const PipeSchedu
   if (machine.cores > 0) {
     // `work` is one rank of each pipeline stage; as many more as tp x cp x dp do the same beside
     // it.
-    const double all_work = work * (run.world() / run.sizes.pp);
+    const int alike = run.world() / run.sizes.pp;
+    const double all_work = work * alike;
     microbatches_s = std::max(microbatches_s, all_work / std::min(machine.cores, run.world()));
   }
   prediction.step_s =

@@ -153,7 +153,7 @@ std::string refuse_loaded(const RunShape& run) {
 
 std::string refuse_pipeline(const RunShape& run) {
   if (run.loaded) {
-    const std::string refusal = refuse_loaded(run);
+    std::string refusal = refuse_loaded(run);
     if (!refusal.empty()) return refusal;
   } else {
     const PipeAlgorithm& algorithm = find_pipe_algorithm(run.schedule);
