@@ -4,8 +4,8 @@
 
 #include <cstdarg>
 
-#include "comm/transport/library.h"
 #include "sched/base/check.h"
+#include "sched/base/library.h"
 
 namespace sinew::comm {
 

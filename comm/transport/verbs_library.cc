@@ -1,7 +1,7 @@
 #include "comm/transport/verbs_library.h"
 
-#include "comm/transport/library.h"
 #include "sched/base/check.h"
+#include "sched/base/library.h"
 
 namespace sinew::comm {
 

@@ -8,7 +8,6 @@
 // The library, of half a gigabyte, is loaded when it is first asked about: programs start without
 // it, and also where it is not.
 #include <cublasLt.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -17,13 +16,14 @@
 #include "kernels/device/native.h"
 #include "kernels/device/shapes.h"
 #include "kernels/gemm_gpu.h"
+#include "sched/base/library.h"
 
 namespace sinew::kernels {
 
 namespace {
 
 // The library's functions, by its own names.
-struct Library {
+struct Calls {
   decltype(&cublasLtCreate) create = nullptr;
   decltype(&cublasLtDestroy) destroy = nullptr;
   decltype(&cublasLtGetStatusString) status_text = nullptr;
@@ -39,36 +39,35 @@ struct Library {
   decltype(&cublasLtMatmul) multiply = nullptr;
   bool complete = false;
 
-  Library() {
+  Calls() {
     const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
-    void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr)  // the toolkit's usual folder, which the loader may not know
-      library = dlopen(("/usr/local/cuda/lib64/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return;
-    complete = true;
-    const auto find = [&](auto& function, const char* symbol) {
-      function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, symbol));
-      complete = complete && function != nullptr;
-    };
-    find(create, "cublasLtCreate");
-    find(destroy, "cublasLtDestroy");
-    find(status_text, "cublasLtGetStatusString");
-    find(description_create, "cublasLtMatmulDescCreate");
-    find(description_destroy, "cublasLtMatmulDescDestroy");
-    find(description_set, "cublasLtMatmulDescSetAttribute");
-    find(layout_create, "cublasLtMatrixLayoutCreate");
-    find(layout_destroy, "cublasLtMatrixLayoutDestroy");
-    find(preference_create, "cublasLtMatmulPreferenceCreate");
-    find(preference_destroy, "cublasLtMatmulPreferenceDestroy");
-    find(preference_set, "cublasLtMatmulPreferenceSetAttribute");
-    find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    find(multiply, "cublasLtMatmul");
+    // The second is the toolkit's usual folder, which the loader may not know.
+    complete = take_from(name) || take_from("/usr/local/cuda/lib64/" + name);
+  }
+
+ private:
+  bool take_from(const std::string& file) {
+    Library library(file.c_str());
+    library.find("cublasLtCreate", &create);
+    library.find("cublasLtDestroy", &destroy);
+    library.find("cublasLtGetStatusString", &status_text);
+    library.find("cublasLtMatmulDescCreate", &description_create);
+    library.find("cublasLtMatmulDescDestroy", &description_destroy);
+    library.find("cublasLtMatmulDescSetAttribute", &description_set);
+    library.find("cublasLtMatrixLayoutCreate", &layout_create);
+    library.find("cublasLtMatrixLayoutDestroy", &layout_destroy);
+    library.find("cublasLtMatmulPreferenceCreate", &preference_create);
+    library.find("cublasLtMatmulPreferenceDestroy", &preference_destroy);
+    library.find("cublasLtMatmulPreferenceSetAttribute", &preference_set);
+    library.find("cublasLtMatmulAlgoGetHeuristic", &heuristic);
+    library.find("cublasLtMatmul", &multiply);
+    return library.missing().empty();
   }
 };
 
-const Library& library() {
-  static const Library kLibrary;
-  return kLibrary;
+const Calls& library() {
+  static const Calls kCalls;
+  return kCalls;
 }
 
 void check(cublasStatus_t status, const char* what) {

@@ -1,8 +1,8 @@
-#include "comm/transport/library.h"
+#include "sched/base/library.h"
 
 #include <dlfcn.h>
 
-namespace sinew::comm {
+namespace sinew {
 
 Library::Library(const char* file) : file_(file), handle_(dlopen(file, RTLD_NOW | RTLD_LOCAL)) {
   if (handle_ != nullptr) return;
@@ -18,4 +18,4 @@ void* Library::find_symbol(const char* name) {
   return symbol;
 }
 
-}  // namespace sinew::comm
+}  // namespace sinew

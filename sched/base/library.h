@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace sinew::comm {
+namespace sinew {
 
 class Library {
  public:
@@ -33,4 +33,4 @@ class Library {
   std::string missing_;
 };
 
-}  // namespace sinew::comm
+}  // namespace sinew
