@@ -155,11 +155,11 @@ std::int64_t Engine::move_symmetric(const Ask& ask) {
 void Engine::reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t size,
                            kernels::Stores stores) {
   const bool streams = stores == kernels::Stores::kPastCache;
+  for (void const*& source : sources_) source = static_cast<const std::byte*>(source) + offset;
   if (streams && lie_alike(targets_) && ask.reduce != ReduceOp::kAvg)
     return reduce_past_cache(ask, offset, size);
   if (streams) tile_.resize(std::max(tile_.size(), static_cast<std::size_t>(kTileBytes)));
   const auto element = static_cast<std::int64_t>(size_of(ask.dtype));
-  for (void const*& source : sources_) source = static_cast<const std::byte*>(source) + offset;
   for (std::int64_t done = 0; done < size; done += kTileBytes) {
     const std::int64_t tile = std::min(kTileBytes, size - done);
     // A store past the cache must not read its line first, so the sum is made elsewhere.
@@ -171,9 +171,8 @@ void Engine::reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t siz
   }
 }
 
-// In one pass, so that memory is read while it is written.
+// From where sources_ stand, in one pass, so that memory is read while it is written.
 void Engine::reduce_past_cache(const Ask& ask, std::int64_t offset, std::int64_t size) {
-  for (void const*& source : sources_) source = static_cast<const std::byte*>(source) + offset;
   std::vector<void*> targets;
   for (int step = 1; step <= world_; ++step)
     targets.push_back(targets_[static_cast<std::size_t>((rank_ + step) % world_)] + offset);

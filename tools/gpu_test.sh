@@ -173,12 +173,17 @@ run_suites() {
   done
 }
 
+collectives() {  # ranks
+  step 120 quiet "collectives of $1 ranks" tools/launch.sh -n "$1" $sinew coll --device cuda --op all --algo all \
+    --bytes 0,8,4K,1M --dtype f32,bf16 --check --budget-ms 1
+}
+
 run_checks() {
   head_lines
   build_all test_gpu_hardware sinew
   step 60 quiet "doctor" $sinew doctor
   # Tests whose ranks are processes fork before CUDA is touched, so each of them has a process of its own.
-  local all suites forks ranks test
+  local all suites forks test
   all=$($tests --gtest_list_tests | awk '/^[^ ]/ {suite = $1; next} {print suite $1}')
   suites=$(cut -d. -f1 <<<"$all" | awk '!seen[$0]++')
   forks=$(grep -E 'InProcesses|OtherProcesses|DeadPeer' <<<"$all")
@@ -187,10 +192,8 @@ run_checks() {
   run_suites 120 $(grep '^Gpu' <<<"$suites") Accelerator
   step 120 quiet "training, 1 rank" tools/launch.sh -n 1 $sinew "${train[@]}"
   step 120 quiet "training, 1 rank, steps as a graph" tools/launch.sh -n 1 $sinew "${train[@]}" --graph
-  for ranks in 2 1; do
-    step 120 quiet "collectives of $ranks ranks" tools/launch.sh -n $ranks $sinew coll --device cuda --op all --algo all \
-      --bytes 0,8,4K,1M --dtype f32,bf16 --check --budget-ms 1
-  done
+  collectives 2
+  collectives 1
   for test in $forks; do step 60 quiet "$test" $tests --gtest_brief=1 --gtest_filter="$test"; done
   step 120 quiet "training, tensor ranks" tools/launch.sh -n 2 $sinew "${train[@]}" --tp 2
   step 120 quiet "training, pipeline" tools/launch.sh -n 2 $sinew "${train[@]}" --pp 2
@@ -198,8 +201,7 @@ run_checks() {
   step 120 quiet "training, context ranks, steps as a graph" tools/launch.sh -n 2 $sinew "${train[@]}" --cp 2 --graph
   run_suites 60 $(grep -vE '^(Gpu|Accelerator)' <<<"$suites")
   ((gpus >= 4)) || start_mps || echo "no MPS here: kernels of the four ranks that follow take turns"
-  step 120 quiet "collectives of 4 ranks" tools/launch.sh -n 4 $sinew coll --device cuda --op all --algo all \
-    --bytes 0,8,4K,1M --dtype f32,bf16 --check --budget-ms 1
+  collectives 4
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck synccheck; do
       step 300 quiet "compute-sanitizer $tool" compute-sanitizer --tool $tool --error-exitcode 1 $tests --gtest_brief=1 \
