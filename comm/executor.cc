@@ -279,6 +279,7 @@ bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t
     if (!expected(step.peer, message, flag_of(state.size))) return false;
     const std::int64_t size = std::min(
         {message.size_bytes - state.used, until - state.done, portion(step.verb, message)});
+    if (size == 0 && message.size_bytes > 0) break;
     if (size > 0 && !consume(step, state, message, size)) return false;
     moved = true;
     state.used += size;

@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::int64_t kPieceBytes = 64;
 
-// Each look finds at most one piece more; what is sent is noted and gone at once.
+// Each look finds at most one piece more; what is sent is noted and gone at once. One peer's
+// message is there from the begin, and whole.
 class TricklingTransport final : public Transport {
  public:
   TricklingTransport(std::int64_t worthwhile_bytes, std::int64_t most_bytes)
@@ -30,7 +31,11 @@ class TricklingTransport final : public Transport {
   }
   [[nodiscard]] bool released(int, int, std::uint64_t) override { return true; }
   [[nodiscard]] std::int64_t worthwhile_bytes(int, int) const override { return worthwhile_bytes_; }
-  [[nodiscard]] bool peek(int, int, Message* message) override {
+  [[nodiscard]] bool peek(int peer, int, Message* message) override {
+    if (peer == whole_peer) {
+      *message = {.flag = flag_, .size_bytes = whole_bytes, .data = whole_.data()};
+      return whole_bytes > 0;
+    }
     if (left_bytes == 0 || !due_) return false;
     *message = {.flag = flag_, .size_bytes = std::min(kPieceBytes, left_bytes), .data = piece_};
     return true;
@@ -38,7 +43,11 @@ class TricklingTransport final : public Transport {
   [[nodiscard]] bool read(int, const Message&, std::int64_t, std::byte*, std::int64_t) override {
     return false;
   }
-  void release(int, int) override {
+  void release(int peer, int) override {
+    if (peer == whole_peer) {
+      whole_bytes = 0;
+      return;
+    }
     left_bytes -= std::min(kPieceBytes, left_bytes);
     due_ = false;
   }
@@ -48,6 +57,8 @@ class TricklingTransport final : public Transport {
   }
 
   std::int64_t left_bytes = 0;
+  int whole_peer = -1;
+  std::int64_t whole_bytes = 0;
   std::vector<std::int64_t> sizes;
 
  private:
@@ -56,6 +67,7 @@ class TricklingTransport final : public Transport {
   std::uint64_t flag_ = 0;
   bool due_ = false;
   std::byte piece_[kPieceBytes] = {};
+  std::vector<std::byte> whole_ = std::vector<std::byte>(4 * kPieceBytes);
   Traits traits_{.name = "trickling", .credits = 8, .slot_bytes = 4096};
 };
 
@@ -157,6 +169,34 @@ TEST(Relay, WhatComesNextInALaneIsExpectedBeforeWhatComesFirstHasCome) {
   EXPECT_EQ(reduces.now.target, nullptr);
   EXPECT_EQ(reduces.then.target, nullptr);
   EXPECT_EQ(reduces.then.ready_bytes, kChunkBytes);
+}
+
+// Rank 0 of four: rank 2's message is whole, rank 1's comes in pieces, and both are added to one
+// place.
+TEST(Relay, AMessageThatWaitsForEarlierBytesIsNoProgress) {
+  constexpr std::int64_t kBytes = 4 * kPieceBytes;
+  const sched::Schedule schedule = sched::generate(
+      sched::find_algorithm(sched::Collective::kAllReduce, "recursive_doubling"), {.world = 4});
+  const Plan plan = compile_whole(schedule, 0, true);
+  std::vector<std::byte> buffer(kBytes);
+  TricklingTransport transport(0, kBytes);
+  transport.left_bytes = kBytes;
+  transport.whole_peer = 2;
+  transport.whole_bytes = kBytes;
+  Execution execution(transport);
+  execution.start({.plan = &plan,
+                   .input = buffer.data(),
+                   .output = buffer.data(),
+                   .count = kBytes,
+                   .dtype = DType::kU8,
+                   .flag = 1});
+  static_cast<void>(execution.progress());  // sends
+  for (std::int64_t pieces = kBytes / kPieceBytes; pieces > 0; --pieces) {
+    EXPECT_EQ(execution.progress(), Progress::kIdle) << pieces << " pieces to come";
+    transport.next(1);
+    EXPECT_NE(execution.progress(), Progress::kIdle);
+  }
+  EXPECT_FALSE(execution.running());
 }
 
 }  // namespace
