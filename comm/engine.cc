@@ -30,7 +30,6 @@ constexpr std::int64_t kTroubleNs = 2'000'000;
 // Looks for what a lost rank sent last: with a yield each, tenths of a millisecond.
 constexpr int kLastLooks = 200;
 
-constexpr int kTimeOneOf = 16;
 // With more, algorithms of few rounds take over (select.cc).
 constexpr int kMostStagedRanks = 64;
 // Between two looks for what peers on other hosts have to say, of a rank that does not wait: 100 to
@@ -272,12 +271,8 @@ void Engine::run_plain(const CallInfo& call, const Ask& ask) {
     } else {
       wait(begin(call, plan_of(call, ask), ask));
     }
-  } else if (counter.calls % kTimeOneOf == kTimeOneOf - 1) {
-    // A clock read costs as much as a quarter of such a call, so only some are timed, each for all
-    // since.
-    const Timed timed(counter, kTimeOneOf);
-    run_boxed(call, ask);
   } else {
+    const Timed timed(counter, Timed::weight_of_few_bytes(counter));
     run_boxed(call, ask);
   }
 }

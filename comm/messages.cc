@@ -1,6 +1,7 @@
 #include "comm/messages.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/reduce.h"
 #include "sched/base/check.h"
@@ -10,7 +11,7 @@ namespace sinew::comm {
 Messages::Messages(Transport& transport, int rank, int world)
     : transport_(transport), rank_(rank), queues_(static_cast<std::size_t>(world) * kLanes * 2) {}
 
-Messages::Queue& Messages::queue(const Transfer& transfer) {
+TransferQueue& Messages::queue_of(const Transfer& transfer) {
   const std::size_t lane =
       static_cast<std::size_t>(transfer.peer) * kLanes + static_cast<std::size_t>(transfer.lane);
   return queues_[lane * 2 + static_cast<std::size_t>(transfer.direction)];
@@ -26,12 +27,31 @@ Transfer& Messages::start(const Transfer& transfer) {
   }
   *owned = transfer;
   Transfer& started = *owned;
-  started.turn = queue(started).started++;
+  started.queue = &queue_of(started);
+  started.turn = started.queue->started++;
   // The queue's turn is the call number of a message: the i-th send meets the i-th receive.
   started.flag = flag_of(started.turn + 1, signature_of(started.call.packed(), started.call.count));
   active_.push_back(std::move(owned));
-  if (started.peer == rank_) meet_self(started);
+  if (started.peer == rank_) {
+    meet_self(started);
+  } else {
+    join(started);
+  }
   return started;
+}
+
+void Messages::join(Transfer& transfer) {
+  TransferQueue& queue = *transfer.queue;
+  (queue.head == nullptr ? queue.head : queue.last->next) = &transfer;
+  queue.last = &transfer;
+  queue.told = false;
+}
+
+void Messages::pass_turn(Transfer& transfer) {
+  TransferQueue& queue = *transfer.queue;
+  CHECK(queue.head == &transfer);
+  queue.head = std::exchange(transfer.next, nullptr);
+  queue.told = false;
 }
 
 void Messages::retire(Transfer& transfer) {
@@ -65,12 +85,26 @@ Progress Messages::progress(Transfer& transfer) {
 
 bool Messages::advance(Transfer& transfer) {
   if (transfer.peer == rank_) return false;
-  // A send that has left but not been released no longer holds its queue.
-  const bool waits_for_release = transfer.direction == Transfer::Direction::kSend &&
-                                 transfer.opened && transfer.moved == transfer.size;
-  if (!waits_for_release && queue(transfer).served != transfer.turn) return false;
-  return transfer.direction == Transfer::Direction::kSend ? advance_send(transfer)
-                                                          : advance_receive(transfer);
+  const bool has_turn = transfer.queue->head == &transfer;
+  if (transfer.direction == Transfer::Direction::kSend) {
+    // One that has left but not been released no longer holds its queue.
+    const bool waits_for_release = transfer.opened && transfer.moved == transfer.size;
+    return (has_turn || waits_for_release) && advance_send(transfer);
+  }
+  if (!transfer.queue->told) tell_wanted(*transfer.queue);
+  return has_turn && advance_receive(transfer);
+}
+
+// The next receive too, so that what it waits for crosses the network while the first one's bytes
+// arrive.
+void Messages::tell_wanted(TransferQueue& queue) {
+  const Transfer& first = *queue.head;
+  const std::int64_t rest = first.size - first.moved;
+  if (rest == 0) return;
+  Wanted then;
+  if (first.next != nullptr) then = {first.next->target, first.next->size, first.next->size};
+  transport_.expect(first.peer, first.lane, {first.target + first.moved, rest, rest}, then);
+  queue.told = true;
 }
 
 bool Messages::advance_send(Transfer& transfer) {
@@ -96,11 +130,6 @@ bool Messages::advance_send(Transfer& transfer) {
 bool Messages::advance_receive(Transfer& transfer) {
   bool moved = false;
   Message message;
-  if (transfer.moved < transfer.size) {
-    const std::int64_t rest = transfer.size - transfer.moved;
-    transport_.expect(transfer.peer, transfer.lane, {transfer.target + transfer.moved, rest, rest},
-                      {});
-  }
   while (!transfer.complete && transport_.peek(transfer.peer, transfer.lane, &message)) {
     // One that is too long cannot be of this transfer either.
     if (message.flag != transfer.flag || transfer.moved + message.size_bytes > transfer.size) {

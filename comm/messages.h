@@ -19,12 +19,16 @@
 
 namespace sinew::comm {
 
+struct TransferQueue;
+
 struct Transfer {
   enum class Direction : std::uint8_t { kSend, kReceive } direction = Direction::kSend;
   CallInfo call;
   int peer = 0;
   int lane = 0;
-  std::uint64_t turn = 0;  // place in its queue
+  TransferQueue* queue = nullptr;
+  Transfer* next = nullptr;  // started after it in its queue
+  std::uint64_t turn = 0;    // place in its queue
   std::uint64_t flag = 0;
   const std::byte* source = nullptr;
   std::byte* target = nullptr;
@@ -36,6 +40,15 @@ struct Transfer {
   bool complete = false;
   std::vector<std::byte> held;  // of a detached send to the own rank: its bytes
   bool detached = false;        // nobody waits for it: retired when it is met
+};
+
+// Those that wait for their turn, the oldest first; of messages to the own rank, which wait for no
+// turn, only how many there were.
+struct TransferQueue {
+  std::uint64_t started = 0;
+  Transfer* head = nullptr;
+  Transfer* last = nullptr;
+  bool told = false;  // the transport knows where the oldest two receives want their bytes
 };
 
 class Messages {
@@ -62,22 +75,20 @@ class Messages {
   void detach(Transfer& transfer);
 
  private:
-  struct Queue {
-    std::uint64_t started = 0;
-    std::uint64_t served = 0;
-  };
-  [[nodiscard]] Queue& queue(const Transfer& transfer);
+  [[nodiscard]] TransferQueue& queue_of(const Transfer& transfer);
+  static void join(Transfer& transfer);
+  static void pass_turn(Transfer& transfer);
+  void tell_wanted(TransferQueue& queue);
   bool advance(Transfer& transfer);
   bool advance_send(Transfer& transfer);
   bool advance_receive(Transfer& transfer);
   // Puts a message into its place; false after a fault.
   bool take(const Transfer& transfer, const Message& message);
   void meet_self(Transfer& transfer);
-  void pass_turn(Transfer& transfer) { ++queue(transfer).served; }
 
   Transport& transport_;
   int rank_;
-  std::vector<Queue> queues_;  // [peer][lane][direction]
+  std::vector<TransferQueue> queues_;  // [peer][lane][direction]
   std::vector<std::unique_ptr<Transfer>> active_;
   std::vector<std::unique_ptr<Transfer>> spare_;
   Fault fault_;

@@ -45,9 +45,10 @@ void NetworkFamily::remove(Network& network) {
 }
 
 // One that another thread holds is being polled by it.
-void NetworkFamily::poll_all() {
+void NetworkFamily::poll_others(const Network& caller) {
   const std::lock_guard lock(mutex_);
   for (Network* network : networks_) {
+    if (network == &caller) continue;
     const std::unique_lock own(network->transport().mutex(), std::try_to_lock);
     if (own) network->transport().progress();
   }
@@ -137,7 +138,7 @@ int Network::lost_peer(std::string* why) {
 
 Progress Engine::progress_over_network() {
   Network& network = *block_->network;
-  if (++polls_ % kPollFamilyEvery == 0) network.family()->poll_all();
+  if (++polls_ % kPollFamilyEvery == 0) network.family()->poll_others(network);
   const std::lock_guard lock(network.transport().mutex());
   // Each look at a network costs a system call: what can be done without one is done first.
   const Progress progress = advance_all();
@@ -156,6 +157,7 @@ void Engine::stop_landing() {
   if (block_->network == nullptr) return;
   NetTransport& transport = block_->network->transport();
   const std::lock_guard lock(transport.mutex());
+  transport.want_nothing();
   if (transport.borrows()) transport.stop();
 }
 

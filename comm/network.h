@@ -30,8 +30,8 @@ class NetworkFamily {
  public:
   void add(Network& network);
   void remove(Network& network);
-  void poll_all();  // moves bytes only
-  void hear_all();  // and takes in notices
+  void poll_others(const Network& caller);  // moves bytes only
+  void hear_all();                          // and takes in notices
  private:
   std::mutex mutex_;
   std::vector<Network*> networks_;

@@ -91,12 +91,9 @@ Sent NetTransport::send(int peer, int lane, std::uint64_t flag, const std::byte*
   const int place = static_cast<int>(out.sent % kDepth);
   if (out.sent - out.credited == kDepth || out.busy[place]) return {};
   Sent sent;
-  const Wire::Exposes exposes = wire_->exposes();
-  sent.exposed = source != Source::kCopied && size_bytes >= NetLayout::kOfferBytes &&
-                 layout_.slot_bytes(lane) >= NetLayout::kOfferBytes &&
-                 exposes != Wire::Exposes::kNothing;
-  sent.size_bytes = std::min(
-      size_bytes, layout_.most_bytes(lane, sent.exposed && exposes == Wire::Exposes::kWhole));
+  sent.exposed = worth_exposing(peer, lane, size_bytes, source);
+  const bool whole = sent.exposed && wire_->exposes() == Wire::Exposes::kWhole;
+  sent.size_bytes = std::min(size_bytes, layout_.most_bytes(lane, whole));
   sent.sequence = ++out.sent;
   if (!sent.exposed) {
     std::byte* staged = staging_.get() + layout_.offset(peer, lane, place);
@@ -123,6 +120,15 @@ Sent NetTransport::send(int peer, int lane, std::uint64_t flag, const std::byte*
   return sent;
 }
 
+bool NetTransport::worth_exposing(int peer, int lane, std::int64_t size_bytes,
+                                  Source source) const {
+  if (source == Source::kCopied || size_bytes < NetLayout::kOfferBytes) return false;
+  const std::int64_t slot_bytes = layout_.slot_bytes(lane);
+  if (wire_->exposes() == Wire::Exposes::kNothing || slot_bytes < NetLayout::kOfferBytes)
+    return false;
+  return size_bytes > slot_bytes || size_bytes >= wire_->offers_from(peer);
+}
+
 bool NetTransport::released(int peer, int lane, std::uint64_t sequence) {
   const Outgoing& out = outgoing_[index(peer, lane)];
   const std::size_t place = (sequence - 1) % kDepth;
@@ -145,6 +151,10 @@ void NetTransport::expect(int peer, int lane, const Wanted& now, const Wanted& t
   in.now = now;
   in.then = then;
   if (in.offers > 0) land_offers(peer, lane, false);
+}
+
+void NetTransport::want_nothing() {
+  for (Incoming& in : incoming_) in.now = in.then = {};
 }
 
 // Whatever is wanted and fits; and the oldest message, if it is looked for and nobody says where it
@@ -222,6 +232,20 @@ void NetTransport::release(int peer, int lane) {
   in.owed = 0;
 }
 
+// The oldest message goes where it is wanted at once; others may turn out to be wanted elsewhere.
+std::byte* NetTransport::room_for(int peer, int lane, int place, std::int64_t size) {
+  Incoming& in = incoming_[index(peer, lane)];
+  Incoming::Arrival& arrival = in.arrivals[place];
+  CHECK(arrival.state == Incoming::State::kNone);
+  const bool oldest = place == static_cast<int>(in.taken % kDepth);
+  std::byte* room = oldest && in.now.target != nullptr && size <= in.now.ready_bytes
+                        ? in.now.target
+                        : slots_.get() + layout_.offset(peer, lane, place);
+  arrival.data = room;
+  arrival.state = Incoming::State::kFilling;
+  return room;
+}
+
 void NetTransport::arrived(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) {
   Incoming::Arrival& arrival = incoming_[index(peer, lane)].arrivals[place];
   ++events_;
@@ -231,9 +255,13 @@ void NetTransport::arrived(int peer, int lane, int place, std::uint64_t flag, st
     arrival.state = Incoming::State::kHere;
     return;
   }
-  CHECK(arrival.state == Incoming::State::kNone);
   CHECK_LE(size, layout_.slot_bytes(lane));
-  arrival = {flag, size, slots_.get() + layout_.offset(peer, lane, place), Incoming::State::kHere};
+  const std::byte* data = arrival.data;
+  if (arrival.state != Incoming::State::kFilling) {
+    CHECK(arrival.state == Incoming::State::kNone);
+    data = slots_.get() + layout_.offset(peer, lane, place);
+  }
+  arrival = {flag, size, data, Incoming::State::kHere};
 }
 
 void NetTransport::offered(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) {

@@ -57,6 +57,8 @@ class NetTransport final : public Transport, private WireSink {
   // not.
   [[nodiscard]] const NetworkCounters& counters() const { return counters_; }
   void reset_counters() { counters_ = {}; }
+  // Forgets all that was expected: what comes from now on goes to slots, or waits at its sender.
+  void want_nothing();
   // Whether bytes are on their way into or out of memory of callers.
   [[nodiscard]] bool borrows() const { return borrowed_ > 0; }
   // Ends all connections, so that nothing more is written or read here: for a caller that fails.
@@ -102,7 +104,7 @@ class NetTransport final : public Transport, private WireSink {
     bool exposed[kDepth] = {};            // which is memory of a caller
   };
   struct Incoming {
-    enum class State : std::uint8_t { kNone, kOffered, kLanding, kHere };
+    enum class State : std::uint8_t { kNone, kFilling, kOffered, kLanding, kHere };
     struct Arrival {
       std::uint64_t flag = 0;
       std::int64_t size = 0;
@@ -123,12 +125,15 @@ class NetTransport final : public Transport, private WireSink {
     bool broken = false;
   };
 
+  [[nodiscard]] std::byte* room_for(int peer, int lane, int place, std::int64_t size) override;
   void arrived(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) override;
   void offered(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) override;
   void credited(int peer, int lane, int count) override;
   void sent(int peer, int lane, int place) override;
   void broken(int peer, const std::string& why) override;
 
+  [[nodiscard]] bool worth_exposing(int peer, int lane, std::int64_t size_bytes,
+                                    Source source) const;
   void land_offers(int peer, int lane, bool looked_for);
   void land(int peer, int lane, int place, std::byte* target, std::int64_t room);
 

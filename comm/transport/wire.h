@@ -40,8 +40,8 @@ class NetLayout {
   // Room before a slot's data for what a wire sends ahead of it; data begins at a cache line.
   static constexpr std::int64_t kLeadBytes = 64;
   static constexpr std::int64_t kNoticeBytes = 2048;
-  // From here on a message goes from where it lies to where it is wanted. Below, copying costs less
-  // than asking.
+  // No shorter message goes from where it lies to where it is wanted: copying costs less than
+  // asking.
   static constexpr std::int64_t kOfferBytes = 32 << 10;
 
   // Of a message between two ranks: its receiver always knows where it is wanted, so an offer may
@@ -77,6 +77,8 @@ class NetLayout {
 class WireSink {
  public:
   virtual ~WireSink() = default;
+  // Where a wire that copies a block on arrival is to put it, before it says arrived().
+  [[nodiscard]] virtual std::byte* room_for(int peer, int lane, int place, std::int64_t size) = 0;
   virtual void arrived(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) = 0;
   // The block waits at the sender until land() says where it is wanted; then it arrives.
   virtual void offered(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) = 0;
@@ -113,6 +115,11 @@ class Wire {
   // Whether posts may name memory outside the staging, and how much of it.
   enum class Exposes : std::uint8_t { kNothing, kBlocks, kWhole };
   [[nodiscard]] virtual Exposes exposes() const = 0;
+  // A shorter block that fits into a slot is better copied than offered.
+  [[nodiscard]] virtual std::int64_t offers_from(int peer) const {
+    (void)peer;
+    return NetLayout::kOfferBytes;
+  }
   // False: an exposed block was copied first, since its memory cannot be lent to the device.
   [[nodiscard]] virtual bool post(const Post& post) = 0;
   virtual void credit(int peer, int lane, int count) = 0;

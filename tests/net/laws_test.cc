@@ -131,7 +131,7 @@ TEST(NetLaws, LargeMessagesAreCopiedByNobodyFromPlainAndSymmetricMemoryWhoeverIs
 
 // Offers, what was offered and answers cross each other; the memory of each message is lent anew.
 TEST(NetLaws, LargeMessagesBothWaysAtOnceAreExact) {
-  constexpr std::int64_t kBytes = 64 << 10;
+  constexpr std::int64_t kBytes = 128 << 10;
   constexpr int kMessages = 12;
   for (const std::string& wire : wires_here()) {
     expect_all_silent(wire, 2, [](Communicator& c) -> std::string {

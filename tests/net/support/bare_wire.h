@@ -31,6 +31,8 @@ class SharedCount {
 
 // What a wire says.
 struct Heard final : WireSink {
+  // Adapters write into slots themselves.
+  std::byte* room_for(int, int, int, std::int64_t) override { return nullptr; }
   void arrived(int, int, int, std::uint64_t, std::int64_t) override { ++arrivals; }
   void offered(int, int, int, std::uint64_t, std::int64_t) override { ++offers; }
   void credited(int, int, int count) override { credits += count; }
