@@ -191,6 +191,27 @@ TEST(Tidy, EveryFileKeepsTheHabits) {
   }
 }
 
+// What is started by its name has a first line that says by what, and may be started.
+TEST(Tidy, WhatSaysByWhatItRunsMayBeRun) {
+  const fs::path root = SINEW_SOURCE_DIR;
+  std::vector<fs::path> files = {root / ".ci/run"};
+  for (const std::string& folder : kFolders) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    }
+  }
+  std::size_t scripts = 0;
+  for (const fs::path& path : files) {
+    std::array<char, 2> begin{};
+    std::ifstream(path, std::ios::binary).read(begin.data(), begin.size());
+    const bool script = begin == std::array{'#', '!'};
+    const bool may = (fs::status(path).permissions() & fs::perms::owner_exec) != fs::perms::none;
+    scripts += script ? 1 : 0;
+    EXPECT_EQ(script, may) << path << (script ? " may not be executed" : " is no script");
+  }
+  EXPECT_GT(scripts, 20U);
+}
+
 TEST(Tidy, EveryFolderSaysWhatItOwns) {
   for (const std::string& folder : kFolders) {
     EXPECT_TRUE(fs::exists(fs::path(SINEW_SOURCE_DIR) / folder / "README.md"))
