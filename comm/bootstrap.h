@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,8 +45,16 @@ class Bootstrap {
 [[nodiscard]] std::unique_ptr<Bootstrap> socket_bootstrap(int rank, int world,
                                                           const std::string& path,
                                                           double timeout_s);
-// As this process was started: by tools/launch.sh (SINEW_RANK, SINEW_WORLD and SINEW_MEET, a
-// folder), which meets over sockets; else all of MPI_COMM_WORLD; in a build without MPI alone.
+// What SINEW_RANK, SINEW_WORLD and SINEW_MEET, a folder, say of a rank that tools/launch.sh
+// started; nothing where none is set. Throws UsageError where some are missing or are no rank.
+struct LaunchedRank {
+  int rank = 0;
+  int world = 1;
+  std::string meet;
+};
+[[nodiscard]] std::optional<LaunchedRank> launched_rank();
+// As this process was started: by tools/launch.sh, which meets over sockets; else all of
+// MPI_COMM_WORLD; in a build without MPI alone.
 [[nodiscard]] std::unique_ptr<Bootstrap> launched_bootstrap(double timeout_s);
 // After a failure peers may be gone, and MPI_Finalize would wait for them: leave it out at exit.
 void mpi_skip_finalize();

@@ -7,10 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -163,26 +165,39 @@ std::unique_ptr<Bootstrap> socket_bootstrap(int rank, int world, const std::stri
 // On one machine; far beyond what its cores can serve.
 constexpr std::int64_t kMostLaunched = 4096;
 
+std::optional<LaunchedRank> launched_rank() {
+  constexpr std::array kNames = {"SINEW_RANK", "SINEW_WORLD", "SINEW_MEET"};
+  std::array<std::string, kNames.size()> values;
+  std::string given;
+  std::string missing;
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    const char* value = std::getenv(kNames[i]);
+    std::string& list = value != nullptr ? given : missing;
+    if (!list.empty()) list += ", ";
+    list += kNames[i];
+    if (value == nullptr) continue;
+    values[i] = value;
+    list += "='" + values[i] + "'";
+  }
+  if (given.empty()) return std::nullopt;
+  const auto refuse = [&](const std::string& what) {
+    throw UsageError(given + what + ": legal are SINEW_WORLD from 1 to " +
+                     std::to_string(kMostLaunched) +
+                     ", SINEW_RANK from 0 below that and SINEW_MEET, a folder, as tools/launch.sh "
+                     "sets them, or none of the three");
+  };
+  if (!missing.empty()) refuse(" without " + missing);
+  const std::int64_t world = parse_int(values[1], kNames[1]);
+  const std::int64_t rank = parse_int(values[0], kNames[0]);
+  if (world < 1 || world > kMostLaunched || rank < 0 || rank >= world) refuse(" is no rank");
+  return LaunchedRank{static_cast<int>(rank), static_cast<int>(world), values[2]};
+}
+
 std::unique_ptr<Bootstrap> launched_bootstrap(double timeout_s) {
-  const char* rank = std::getenv("SINEW_RANK");
-  const char* world = std::getenv("SINEW_WORLD");
-  const char* meet = std::getenv("SINEW_MEET");
-  if (rank != nullptr && world != nullptr) {
-    if (meet == nullptr) {
-      throw UsageError(
-          "SINEW_RANK and SINEW_WORLD are set and SINEW_MEET is not: legal are all three, as "
-          "tools/launch.sh sets them, or none");
-    }
+  if (const std::optional<LaunchedRank> launched = launched_rank()) {
     static int meetings = 0;  // all ranks of a run make the same ones, one after the other
-    const std::int64_t ranks = parse_int(world, "SINEW_WORLD");
-    const std::int64_t own = parse_int(rank, "SINEW_RANK");
-    if (ranks < 1 || ranks > kMostLaunched || own < 0 || own >= ranks) {
-      throw UsageError("SINEW_RANK=" + std::string(rank) + " with SINEW_WORLD=" + world +
-                       " is no rank: legal are worlds of 1 to " + std::to_string(kMostLaunched) +
-                       " and ranks from 0 below that");
-    }
-    return socket_bootstrap(static_cast<int>(own), static_cast<int>(ranks),
-                            std::string(meet) + "/" + std::to_string(meetings++), timeout_s);
+    return socket_bootstrap(launched->rank, launched->world,
+                            launched->meet + "/" + std::to_string(meetings++), timeout_s);
   }
 #if SINEW_HAVE_MPI
   return mpi_bootstrap(timeout_s);

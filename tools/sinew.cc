@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/bootstrap.h"
 #include "comm/error.h"
 #include "sched/base/error.h"
 #include "tools/command.h"
@@ -97,6 +98,7 @@ int run_command(const Launcher& launcher, const std::vector<std::string>& argume
     return 0;
   }
   if (command.launch == Launch::kRanks && !launcher.present) {
+    (void)comm::launched_rank();  // throws where half of a launch is there
     throw UsageError(
         fmt::format("{} needs ranks and none were launched: start it as "
                     "mpirun -n P build/sinew {} ...",

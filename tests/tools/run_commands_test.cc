@@ -265,12 +265,29 @@ TEST(Launch, RanksMeetOverSocketsWithoutMpiAndEndTogether) {
 TEST(Launch, WithoutAFolderToMeetInIsRefused) {
   const std::string launch = std::string(SINEW_SOURCE_DIR) + "/tools/launch.sh";
   const std::string coll = std::string(SINEW_BINARY_DIR) + "/sinew coll --bytes 8";
-  for (const std::string& command :
-       {"TMPDIR=/no/such " + launch + " -n 2 " + coll, "SINEW_RANK=0 SINEW_WORLD=2 " + coll}) {
-    const Outcome outcome = run_process({"bash", "-c", command}, 30000);
-    EXPECT_EQ(outcome.exit_code, 2) << command;
-    EXPECT_EQ(outcome.out, "") << command;
-    EXPECT_EQ(count_lines(outcome.err), 1) << command << outcome.err;
+  const Outcome outcome =
+      run_process({"bash", "-c", "TMPDIR=/no/such " + launch + " -n 2 " + coll}, 30000);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
+}
+
+// In every command that meets ranks, also one that may be alone.
+TEST(Launch, HalfALaunchNamesWhatIsSetAndWhatIsLegal) {
+  const TestFolder folder;
+  const std::string train = "train --model byte-tiny --seq 16 --batch 1 --steps 1 --data " +
+                            folder.write("text.txt", std::string(600, 'a'));
+  for (const std::string set : {"SINEW_RANK=abc", "SINEW_WORLD=2", "SINEW_RANK=0 SINEW_WORLD=2",
+                                "SINEW_RANK=0 SINEW_MEET=/tmp"}) {
+    for (const std::string& command : {std::string("coll --bytes 8"), train}) {
+      const Outcome outcome =
+          run_process({"bash", "-c", set + " " SINEW_BINARY_DIR "/sinew " + command}, 30000);
+      EXPECT_EQ(outcome.exit_code, 2) << set << " " << command;
+      EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
+      EXPECT_NE(outcome.err.find(set.substr(0, set.find('=') + 1) + "'"), std::string::npos)
+          << outcome.err;
+      EXPECT_NE(outcome.err.find("legal are SINEW_WORLD from 1"), std::string::npos) << outcome.err;
+    }
   }
 }
 
