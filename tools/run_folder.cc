@@ -46,7 +46,17 @@ bool goes_on(const std::string& resume, const std::string& path) {
 
 }  // namespace
 
-RunFolder::RunFolder(const std::string& path, const std::string& resume) {
+// The lock comes first: what another run writes until it ends is seen.
+RunFolder::RunFolder(const std::string& path, const std::string& resume) : RunFolder(path) {
+  std::error_code error;
+  if (!path.empty() && fs::exists(fs::path(path) / "latest", error) && !goes_on(resume, path)) {
+    throw UsageError(fmt::format(
+        "--out '{}' holds the checkpoints of a run: go on with --resume {}, or name another folder",
+        path, path));
+  }
+}
+
+RunFolder::RunFolder(const std::string& path) {
   if (path.empty()) return;
   std::error_code error;
   fs::create_directories(path, error);
@@ -54,11 +64,6 @@ RunFolder::RunFolder(const std::string& path, const std::string& resume) {
   if (!fs::is_directory(path, error)) refuse(path, "it is no folder");
   const std::string unwritable = why_unwritable(path);
   if (!unwritable.empty()) refuse(path, unwritable);
-  if (fs::exists(fs::path(path) / "latest", error) && !goes_on(resume, path)) {
-    throw UsageError(fmt::format(
-        "--out '{}' holds the checkpoints of a run: go on with --resume {}, or name another folder",
-        path, path));
-  }
   descriptor_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor_ < 0) refuse(path, std::strerror(errno));
   // File systems without locks let two runs pass; nothing else depends on it.

@@ -21,6 +21,7 @@ class RunFolder {
   RunFolder& operator=(const RunFolder&) = delete;
 
  private:
+  explicit RunFolder(const std::string& path);  // makes and locks it
   int descriptor_ = -1;
 };
 
