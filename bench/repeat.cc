@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "sched/base/check.h"
 #include "sched/base/partition.h"
@@ -21,6 +22,12 @@ constexpr int kEstimateCalls = 3;
 // taken so many times its budget is cut short; ranks agree on that once in so many iterations.
 constexpr double kOverrun = 4;
 constexpr int kLookEvery = 16;
+constexpr int kLongIterations = 3;
+
+// So long that fewer are timed; what caches hold is nothing beside one of them.
+bool is_long(double call_s, const RepeatOptions& options) {
+  return call_s * options.iterations_min > options.patience_s;
+}
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -31,12 +38,13 @@ void max_over_ranks(comm::Communicator& communicator, std::span<double> values) 
                           ReduceOp::kMax);
 }
 
-// Seconds of one call after warm-up: the least of a few, since the first ones still map memory.
+// Seconds of one call after warm-up: the least of a few, since the first ones still map memory. One
+// of a long call is enough.
 double estimate(comm::Communicator& communicator, const std::function<void()>& candidate,
-                int warmup) {
+                const RepeatOptions& options) {
   double best_s = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < warmup; ++i) candidate();
-  for (int i = 0; i < kEstimateCalls; ++i) {
+  for (int i = 0; i < options.warmup; ++i) candidate();
+  for (int i = 0; i < kEstimateCalls && !(i > 0 && is_long(best_s, options)); ++i) {
     communicator.barrier();
     const auto begin = Clock::now();
     candidate();
@@ -49,6 +57,7 @@ double estimate(comm::Communicator& communicator, const std::function<void()>& c
 
 struct Plan {
   int batch = 1;
+  bool warms = true;         // an untimed call begins each block
   int iterations = kBlocks;  // of all blocks together
 };
 
@@ -63,9 +72,13 @@ Plan plan_for(double call_s, int batch, const RepeatOptions& options) {
     plan.iterations = options.calls / plan.batch;
     return plan;
   }
+  plan.warms = !is_long(call_s, options);
+  const double least =
+      plan.warms ? options.iterations_min
+                 : std::max<double>(kLongIterations, std::floor(options.patience_s / call_s));
   const double wanted = options.budget_s / (call_s * plan.batch);
-  plan.iterations = static_cast<int>(
-      std::clamp(wanted, double(options.iterations_min), double(options.iterations_max)));
+  plan.iterations =
+      static_cast<int>(std::clamp(wanted, least, std::max<double>(least, options.iterations_max)));
   return plan;
 }
 
@@ -90,7 +103,7 @@ void time_block(comm::Communicator& communicator, const std::function<void()>& c
   if (iterations == 0) return;
   if (is_late(communicator, timed.spent_s, timed.samples_s.size(), options)) return;
   const auto block_begin = Clock::now();
-  candidate();
+  if (plan.warms) candidate();
   for (std::int64_t i = 0; i < iterations; ++i) {
     if (i % kLookEvery == kLookEvery - 1 &&
         is_late(communicator, timed.spent_s + seconds_since(block_begin), timed.samples_s.size(),
@@ -112,7 +125,7 @@ std::vector<Times> time_candidates(comm::Communicator& communicator,
   std::vector<double> calls_s;
   int batch = 1;
   for (const auto& candidate : candidates) {
-    calls_s.push_back(std::max(estimate(communicator, candidate, options.warmup), 1e-9));
+    calls_s.push_back(std::max(estimate(communicator, candidate, options), 1e-9));
     batch = std::max(batch, batch_for(calls_s.back()));
   }
   std::vector<Plan> plans;

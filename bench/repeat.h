@@ -23,7 +23,8 @@ struct RepeatOptions {
   double budget_s = 0.1;    // timed work per candidate; on a busy machine up to four times that
   int iterations_min = 15;  // of which a block has three
   int iterations_max = 2000;
-  int calls = 0;   // timed, exactly so many; 0: as many as the budget pays, within the two above
+  double patience_s = 5;  // where the least would take longer: as many as take so long, at least 3
+  int calls = 0;   // timed, exactly so many; 0: as many as the budget pays, within these bounds
   int warmup = 1;  // calls of a candidate before it is first timed
 };
 

@@ -180,6 +180,23 @@ TEST(Repeat, CallsThatTakeFarMoreThanTheirEstimateAreCutShort) {
   }
 }
 
+TEST(Repeat, LongCallsAreTimedLessOften) {
+  comm::Communicator::run_threads(1, {}, [](comm::Communicator& communicator) {
+    int calls = 0;
+    const std::function<void()> work = [&] {
+      ++calls;
+      const auto begin = std::chrono::steady_clock::now();
+      while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(2)) {
+      }
+    };
+    const Times times =
+        time_candidates(communicator, {&work, 1}, {.budget_s = 1e-3, .patience_s = 0.02}).front();
+    EXPECT_GE(times.iterations, 3);
+    EXPECT_LE(times.iterations, 10);         // by what they take at least
+    EXPECT_EQ(calls, times.iterations + 2);  // one to warm up, one to estimate, none before a block
+  });
+}
+
 TEST(LinkModel, WhatIsTimedBetweenManyRanksIsBounded) {
   EXPECT_EQ(message_sizes(8).size(), message_sizes(2).size());
   for (int world = 2; world <= 1024; ++world) {
