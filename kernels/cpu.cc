@@ -10,13 +10,23 @@
 namespace sinew::kernels {
 namespace {
 
+#if defined(__x86_64__)
+// Not every compiler's run-time support knows this one. Its registers are those of AVX.
+bool has_f16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 // The compiler's run-time support asks CPUID and, through XGETBV, whether the operating system
 // saves the wide registers; the second half is what a test of CPUID bits alone forgets.
 Isa detect_isa() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-      !__builtin_cpu_supports("f16c"))
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
     return Isa::kPortable;
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
