@@ -41,6 +41,12 @@ class Bootstrap {
 // All of MPI_COMM_WORLD. Initialises MPI when it is not, and then finalises it at exit unless a
 // communicator failed. Throws Error when the launcher and this binary disagree about MPI.
 [[nodiscard]] std::unique_ptr<Bootstrap> mpi_bootstrap(double timeout_s);
+// What would keep MPI from starting this process alone, and the remedy; both empty: nothing known.
+struct Obstacle {
+  std::string found;
+  std::string remedy;
+};
+[[nodiscard]] Obstacle obstacle_to_mpi();
 // Ranks 0 to world - 1 of one machine meet at a path that nothing lies at.
 [[nodiscard]] std::unique_ptr<Bootstrap> socket_bootstrap(int rank, int world,
                                                           const std::string& path,

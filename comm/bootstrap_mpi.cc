@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <sstream>
@@ -21,6 +23,7 @@
 #include "comm/error.h"
 #include "comm/last_line.h"
 #include "sched/base/text.h"
+#include "sched/base/units.h"
 
 namespace sinew::comm {
 
@@ -51,6 +54,8 @@ class InitDeadline {
     thread_ = std::thread([this, timeout_s] { watch(timeout_s); });
   }
   ~InitDeadline() {
+    // It ends no thread: it is blocked, and watch() takes it.
+    // NOLINTNEXTLINE(bugprone-bad-signal-to-kill-thread)
     pthread_kill(thread_.native_handle(), SIGTERM);
     thread_.join();
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
@@ -117,12 +122,20 @@ void check_launcher(int world) {
   }
 }
 
+void check_obstacle() {
+  if (std::getenv("PMIX_SERVER_TMPDIR") != nullptr) return;  // the launcher has its files
+  const Obstacle obstacle = obstacle_to_mpi();
+  if (obstacle.found.empty()) return;
+  throw Error(Cause::kResource, 0, -1, "setup: " + obstacle.found + ": " + obstacle.remedy);
+}
+
 class MpiBootstrap final : public Bootstrap {
  public:
   explicit MpiBootstrap(double timeout_s) : timeout_s_(timeout_s) {
     int initialized = 0;
     MPI_Initialized(&initialized);
     if (initialized == 0) {
+      check_obstacle();
       int provided = 0;
       const InitDeadline deadline(timeout_s);
       MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
@@ -182,6 +195,30 @@ class MpiBootstrap final : public Bootstrap {
 };
 
 }  // namespace
+
+// Open MPI 4 keeps files in its folder for temporary ones. Where they do not fit, a process alone
+// prints a page of internals and mpirun waits without end; tools/mpirun.sh looks, too.
+Obstacle obstacle_to_mpi() {
+#if defined(OPEN_MPI)
+  constexpr std::int64_t kNeeded = std::int64_t{8} << 20;  // 6 MiB do not do, 9 do
+  std::string folder = "/tmp";
+  for (const char* name : {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr) continue;
+    folder = value;
+    break;
+  }
+  struct statvfs disk = {};
+  if (statvfs(folder.c_str(), &disk) != 0) return {};
+  const auto free_bytes = static_cast<std::int64_t>(disk.f_bavail * disk.f_frsize);
+  if (free_bytes >= kNeeded) return {};
+  return {"Open MPI needs " + format_bytes(kNeeded) + " for temporary files and " + folder +
+              " has " + format_bytes(free_bytes) + " free",
+          "make room there, or name another folder by TMPDIR"};
+#else
+  return {};
+#endif
+}
 
 std::unique_ptr<Bootstrap> mpi_bootstrap(double timeout_s) {
   return std::make_unique<MpiBootstrap>(timeout_s);

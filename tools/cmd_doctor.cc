@@ -1,6 +1,5 @@
 // doctor: looks at what most often spoils runs on a machine, each finding with its remedy. Exits 0:
 // a finding is a fact, not a failure.
-#include <dlfcn.h>
 #include <fmt/format.h>
 #if SINEW_HAVE_MPI
 #include <mpi.h>
@@ -15,7 +14,9 @@
 #include <fstream>
 #include <memory>
 
+#include "comm/bootstrap.h"
 #include "comm/placement.h"
+#include "sched/base/library.h"
 #include "sched/base/text.h"
 #include "sched/base/units.h"
 #include "tools/command.h"
@@ -122,12 +123,6 @@ int count_entries(const std::string& folder, const std::string& prefix) {
   return count;
 }
 
-bool loads(const char* library) {
-  void* handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
-  if (handle != nullptr) dlclose(handle);
-  return handle != nullptr;
-}
-
 #if SINEW_HAVE_MPI
 // The program `name` along the search path, or an empty text.
 std::string find_program(const std::string& name) {
@@ -145,6 +140,8 @@ Finding look_at_mpi() {
   MPI_Get_library_version(version.data(), &length);
   const std::string_view whole = version.data();
   const std::string_view name = whole.substr(0, whole.find_first_of(",\n"));
+  if (const comm::Obstacle obstacle = comm::obstacle_to_mpi(); !obstacle.found.empty())
+    return {"MPI", false, obstacle.found, obstacle.remedy};
   const std::string launcher = find_program("mpirun");
   return {"MPI", !launcher.empty(),
           fmt::format("{}, {}", name, launcher.empty() ? "no mpirun in PATH" : launcher),
@@ -176,7 +173,7 @@ constexpr std::array kDevices = {
 };
 
 Finding look_at_device(const Device& device) {
-  const bool loaded = loads(device.library);
+  const bool loaded = Library(device.library).missing().empty();
   const int count = device.folder == nullptr ? 1 : count_entries(device.folder, device.prefix);
   const std::string devices = device.folder == nullptr ? "" : ", " + counted(count, "device");
   return {device.name, loaded && count > 0,

@@ -22,7 +22,17 @@ if [[ -z $program && ! "${1:-}" =~ ^(-h|-V|--help|--version)$ ]]; then
 fi
 if [[ -z "${MPIRUN:-}" ]]; then
   MPIRUN=mpirun
-  grep -q 'libmpich\.so' "${program:-/dev/null}" && MPIRUN=$(command -v mpirun.mpich || echo mpirun)
+  if grep -q 'libmpich\.so' "${program:-/dev/null}"; then
+    MPIRUN=$(command -v mpirun.mpich || echo mpirun)
+  else  # Open MPI's waits without end where its files do not fit
+    folder=${OMPI_MCA_orte_tmpdir_base-${TMPDIR-${TEMP-${TMP-/tmp}}}}
+    free_kib=$(df --output=avail -k -- "$folder" 2>/dev/null | tail -n 1)
+    if ((${free_kib:-8192} < 8192)); then
+      echo "mpirun.sh: Open MPI needs 8 MiB for temporary files and $folder has $free_kib KiB free: make room there," \
+        "or name another folder by TMPDIR" >&2
+      exit 1
+    fi
+  fi
 fi
 # In a session of its own the launcher gets each signal once, from here. A terminal sends Ctrl-C to a whole group of
 # processes, and Open MPI takes a second one to mean that it shall leave its ranks and files where they are. When this

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
 
 #include "tests/tools/process.h"
@@ -38,6 +39,36 @@ TEST(Limits, ASmallOrReadOnlyShmIsNotNeededAndDoctorNotesIt) {
     EXPECT_NE(doctor.out.find("note /dev/shm"), std::string::npos) << doctor.out;
     EXPECT_NE(doctor.out.find("mount -o remount"), std::string::npos) << doctor.out;
   }
+}
+
+// Open MPI would wait without end, or print a page; ranks that it does not start need nothing
+// there.
+TEST(Limits, AFullTemporaryFolderIsOneLineWhereMpiNeedsItAndDoctorNotesIt) {
+  const TestFolder folder;
+  const std::string text = folder.write("text.txt", std::string(600, 'a'));
+  const std::string mounted = folder.path("full");
+  std::filesystem::create_directory(mounted);
+  const auto run = [&](const std::string& command) {
+    return run_process({"unshare", "--mount", "bash", "-c",
+                        "mount -t tmpfs -o size=1m tmpfs " + mounted +
+                            " && export TMPDIR=" + mounted + " && " + command},
+                       30000);
+  };
+  if (run("true").exit_code != 0)
+    GTEST_SKIP() << "needs the right to mount: unshare --mount, mount -t tmpfs";
+  const std::string mpirun = SINEW_SOURCE_DIR "/tools/mpirun.sh -n 2 ";
+  for (const std::string& command :
+       {mpirun + kSinew + " coll --bytes 8",
+        kSinew + " train --model byte-tiny --seq 16 --batch 1 --steps 1 --data " + text}) {
+    const Outcome outcome = run(command);
+    EXPECT_EQ(outcome.exit_code, 1) << command;
+    EXPECT_EQ(outcome.out.find("step "), std::string::npos) << outcome.out;
+    EXPECT_EQ(count_lines(outcome.err), 1) << outcome.err;
+    EXPECT_NE(outcome.err.find("by TMPDIR"), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(run(ranks(2, "--bytes 8,1M")).exit_code, 0);
+  const Outcome doctor = run(kSinew + " doctor");
+  EXPECT_NE(doctor.out.find("note MPI"), std::string::npos) << doctor.out;
 }
 
 TEST(Limits, SixtyFourOpenFilesAreEnoughForEightRanks) {
