@@ -401,7 +401,7 @@ Schedule Builder::finish(std::string name) {
   Schedule schedule;
   schedule.name = std::move(name);
   schedule.contract = contract_;
-  schedule.segments = segments_;
+  schedule.segments = 0;  // left to the executor
   schedule.programs.resize(drafts_.size());
   Dependency memory(chunks_);
   for (int rank = 0; rank < world(); ++rank) {

@@ -116,9 +116,6 @@ class Builder {
   void reduce_aside(const Message& message);   // aside <- aside (+) message
   void fold(int rank, int chunk, int chunks);  // value <- aside (+) value; the aside is used up
 
-  // Pipelining asked for; 0 (the default) leaves it to the executor.
-  void set_segments(int segments) { segments_ = segments; }
-
   // Adds the local copies that the contract's outputs still lack, derives dependences, orders each
   // program (invariant 3), numbers scratch so that consecutive chunks lie consecutively, and
   // returns the schedule. Call once.
@@ -154,7 +151,6 @@ class Builder {
   Part part_;
   std::optional<int> keep_;
   int chunks_ = 0;
-  int segments_ = 0;
   std::int64_t posted_ = 0;                 // messages whose receiving end is not written yet
   std::vector<Where> where_;                // [world][chunks]: where the value lives now
   std::vector<std::vector<Draft>> drafts_;  // [world]

@@ -64,8 +64,6 @@ constexpr std::array kConventions = {
 
 }  // namespace
 
-std::span<const FlopsConvention> flops_conventions() { return kConventions; }
-
 const FlopsConvention& find_flops_convention(std::string_view name) {
   std::string names;
   for (const FlopsConvention& convention : kConventions) {

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string_view>
 
 #include "sched/plan/model_shape.h"
@@ -30,7 +29,6 @@ struct FlopsConvention {
 //   shapes     3 x the forward of every matrix by its shape, attention causal, K < H counted
 //   model      72 L C^2 (1 + T/(6C) + V/(12 C L))
 //   hardware   96 L C^2 (1 + T/(6C) + V/(16 C L)), full recomputation
-[[nodiscard]] std::span<const FlopsConvention> flops_conventions();
 // Throws UsageError naming the legal names.
 [[nodiscard]] const FlopsConvention& find_flops_convention(std::string_view name);
 

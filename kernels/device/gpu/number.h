@@ -103,8 +103,6 @@ GPU_FUNCTION float widen(bf16 value) {
 GPU_FUNCTION float widen(float value) { return value; }
 GPU_FUNCTION float widen(e4m3 value) { return to_float(value); }
 GPU_FUNCTION float widen(e5m2 value) { return widen(kernels::as_f16(value)); }
-GPU_FUNCTION float low_bf16(std::uint32_t pair) { return bits_to_float(pair << 16); }
-GPU_FUNCTION float high_bf16(std::uint32_t pair) { return bits_to_float(pair & 0xffff0000U); }
 
 // narrow<T>(f32): the stored form of a result.
 template <typename T>
