@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -154,7 +155,7 @@ int count_cores(std::span<const Cores> ranks) {
   }
   int cores = 0;
   for (const std::uint64_t word : all.mask) cores += __builtin_popcountll(word);
-  if (all.quota > 0) cores = std::min(cores, static_cast<int>(all.quota + 0.5));
+  if (all.quota > 0) cores = std::min(cores, static_cast<int>(std::lround(all.quota)));
   return std::max(cores, 1);
 }
 

@@ -197,7 +197,7 @@ void Resident::note(const sched::Algorithm& row, int root, const ResidentWork& w
 }
 
 std::string Resident::describe_call(std::uint64_t number) const {
-  const std::string name = "call " + std::to_string(number);
+  std::string name = "call " + std::to_string(number);
   if (number == 0 || number > call_count_ || call_count_ - number >= kCallsKept) return name;
   return name + " (" + describe(calls_[(number - 1) % kCallsKept]) + ")";
 }

@@ -26,9 +26,9 @@ void check_same_barrier(const Barrier& barrier, int id, int threads, const Site&
   if (barrier.arrived == 0) return;
   if (barrier.expected != threads)
     fail("barrier %d: thread counts differ (%d and %d)", id, barrier.expected, threads);
-  if (id == 0 && barrier.head != nullptr && barrier.head->site.line() != site.line()) {
-    fail("divergent barrier: __syncthreads of line %u meets the one of line %u",
-         static_cast<unsigned>(site.line()), static_cast<unsigned>(barrier.head->site.line()));
+  if (id == 0 && barrier.head != nullptr && barrier.head->site.line != site.line) {
+    fail("divergent barrier: __syncthreads of line %u meets the one of line %u", site.line,
+         barrier.head->site.line);
   }
 }
 

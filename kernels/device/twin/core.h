@@ -9,11 +9,19 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 
 namespace sinew::twin {
 
-using Site = std::source_location;
+// Where a kernel calls. As std::source_location, which clang 14 does not have with this library.
+struct Site {
+  const char* file = "";
+  unsigned line = 0;
+
+  static constexpr Site current(const char* file = __builtin_FILE(),
+                                unsigned line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
 
 struct Index {
   unsigned x;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "sched/base/check.h"
 #include "sched/base/error.h"
 
 #if !defined(__x86_64__)
@@ -21,18 +22,10 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(SINEW_TWIN_THREAD)
+#include <sanitizer/tsan_interface.h>
 extern "C" {
-void* __tsan_create_fiber(unsigned flags);
-void __tsan_destroy_fiber(void* fiber);
-void __tsan_switch_to_fiber(void* fiber, unsigned flags);
-void* __tsan_get_current_fiber(void);
-void __tsan_acquire(void* address);
-void __tsan_release(void* address);
 void AnnotateIgnoreReadsBegin(const char* file, int line);  // reads and writes, in truth
 void AnnotateIgnoreReadsEnd(const char* file, int line);
-}
-namespace {
-constexpr unsigned kNoOrdering = 1;  // by a switch to another fiber
 }
 #endif
 
@@ -165,7 +158,7 @@ void switch_fiber(Context& from, const Context& to, Leaving leaving) {
   static_cast<void>(leaving);
 #endif
 #if defined(SINEW_TWIN_THREAD)
-  __tsan_switch_to_fiber(to.sanitizer_fiber, kNoOrdering);
+  __tsan_switch_to_fiber(to.sanitizer_fiber, __tsan_switch_to_fiber_no_sync);
 #endif
 #if defined(__x86_64__)
   sinew_twin_switch(&from.stack_pointer, to.stack_pointer);
@@ -187,9 +180,9 @@ void order_release([[maybe_unused]] void* token) {
 void order_release_of([[maybe_unused]] const Context& fiber, [[maybe_unused]] void* token) {
 #if defined(SINEW_TWIN_THREAD)
   void* const running = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(fiber.sanitizer_fiber, kNoOrdering);
+  __tsan_switch_to_fiber(fiber.sanitizer_fiber, __tsan_switch_to_fiber_no_sync);
   __tsan_release(token);
-  __tsan_switch_to_fiber(running, kNoOrdering);
+  __tsan_switch_to_fiber(running, __tsan_switch_to_fiber_no_sync);
 #endif
 }
 
@@ -207,7 +200,8 @@ void watch_accesses([[maybe_unused]] bool watched) {
 
 void forget_pages([[maybe_unused]] char* pages, [[maybe_unused]] std::size_t size_bytes) {
 #if defined(SINEW_TWIN_THREAD)
-  mmap(pages, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  CHECK(mmap(pages, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+             0) != MAP_FAILED);
 #endif
 }
 

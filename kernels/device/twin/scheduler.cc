@@ -200,8 +200,7 @@ void record_failure(Launch& launch, const char* text) {
       append(std::snprintf(out, left, "\n  block (%u,%u,%u) thread (%u,%u,%u): %s, %s:%u",
                            fiber.block_index.x, fiber.block_index.y, fiber.block_index.z,
                            fiber.thread_index.x, fiber.thread_index.y, fiber.thread_index.z,
-                           activity(fiber), fiber.site.file_name(),
-                           static_cast<unsigned>(fiber.site.line())));
+                           activity(fiber), fiber.site.file, fiber.site.line));
     }
   }
 }
@@ -221,8 +220,7 @@ void fail(const char* format, ...) {
   char place[1400];
   std::snprintf(place, sizeof place, "%s [block (%u,%u,%u) thread (%u,%u,%u) near %s:%u]", text,
                 fiber.block_index.x, fiber.block_index.y, fiber.block_index.z, fiber.thread_index.x,
-                fiber.thread_index.y, fiber.thread_index.z, fiber.site.file_name(),
-                static_cast<unsigned>(fiber.site.line()));
+                fiber.thread_index.y, fiber.thread_index.z, fiber.site.file, fiber.site.line);
   record_failure(launch, place);
   watch_again(fiber);
   current = nullptr;

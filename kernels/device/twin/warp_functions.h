@@ -46,7 +46,7 @@ inline std::uint32_t ballot(std::uint32_t mask, bool predicate, const Site& site
 }
 
 }  // namespace sinew::twin
-
+// NOLINTBEGIN(bugprone-reserved-identifier): the names that CUDA gives them
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int lane, int width = 32,
               const sinew::twin::Site& site = sinew::twin::Site::current()) {
@@ -85,3 +85,4 @@ inline void __syncwarp(unsigned mask = 0xffffffffU,
                        const sinew::twin::Site& site = sinew::twin::Site::current()) {
   sinew::twin::warp_rendezvous(mask, sinew::twin::kSyncWarp, nullptr, site);
 }
+// NOLINTEND(bugprone-reserved-identifier)
