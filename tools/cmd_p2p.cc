@@ -157,6 +157,7 @@ int run_p2p(const Options& options, const Args& args) {
         "{} ranks, transport {}; latency is half a round trip, the rest has up to {} "
         "messages in flight\n{}",
         communicator->world(), communicator->transport_name(), kWindowMost, table.header());
+    std::fflush(stdout);  // the first row may take a minute
   }
   for (const Pair& pair : pairs_of(communicator->world(), options.pairs)) {
     for (const std::int64_t bytes : sizes_bytes) {
