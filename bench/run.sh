@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Runs benchmarks and records them in bench/results, one file per part: a first line (or context) with machine,
-# commit and command, then the records, each with its repetitions. Arguments: parts to run; none runs all.
+# commit and command, then the records, each with its repetitions. Arguments: parts to run; none runs all. What a core
+# computes (kernels, products, steps) goes to bench/results/ISA, ISA the widest vector set of this machine, so that
+# machines of different kinds stand side by side and never overwrite each other's.
 # Every part takes some two minutes at most on two cores. Nothing else should run on the machine meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +14,8 @@ commit=$(git rev-parse --short=12 HEAD)
 git diff --quiet HEAD -- '*.cc' '*.h' '*.cu' '*.txt' ':!bench/results' || commit+=-modified
 build/sinew topo --json runs/topo.json >/dev/null
 machine=$(head -1 runs/topo.json)
+isa=$(sed -nE 's/.*"vector_sets": \[[^]]*"([a-z0-9]+)"\].*/\1/p' <<< "$machine")
+core_results=$results/${isa:-plain}
 
 # quoted WORD...: as one types it, quotes round words with blanks.
 quoted() {
@@ -45,8 +49,9 @@ google() {
   local name=$1 program=$2
   shift 2
   echo "bench: $name"
+  mkdir -p "$core_results"
   "$program" "$@" --benchmark_min_time=0.2 --benchmark_context=commit="$commit" \
-    --benchmark_out="$results/$name.json" --benchmark_out_format=json
+    --benchmark_out="$core_results/$name.json" --benchmark_out_format=json
 }
 
 mpich_sinew() {
@@ -142,7 +147,10 @@ part_gemm_2() { google gemm_2 build/bench/bench_kernels '--benchmark_filter=^(ge
 part_ladder() { google ladder build/bench/bench_kernels '--benchmark_filter=^ladder'; }
 # Whole training steps, beside PyTorch's and that of one more program (bench/step/peer.h), where BENCH_STEP_ALSO names
 # it: BENCH_STEP_ALSO="llm.c=PROGRAM" with PROGRAM on the path.
-part_step() { record step build/bench/bench_step ${BENCH_STEP_ALSO:+--also "$BENCH_STEP_ALSO"}; }
+part_step() {
+  mkdir -p "$core_results"
+  results=$core_results record step build/bench/bench_step ${BENCH_STEP_ALSO:+--also "$BENCH_STEP_ALSO"}
+}
 part_layers() { google layers build/bench/bench_layers; }
 part_training() {
   rm -rf runs/bench_training

@@ -1,36 +1,61 @@
-"""The parts of kernels/README.md that tools/report.py writes, from what bench/run.sh has recorded in bench/results:
-kernels, attention, gemm_f32, gemm_f32_llama, gemm_bf16, gemm_2 (Google Benchmark's JSON) and step (JSON lines)."""
+"""The parts of kernels/README.md that tools/report.py writes, from what bench/run.sh has recorded in bench/results/ISA,
+a folder for each kind of machine: kernels, attention, gemm_f32, gemm_f32_llama, gemm_bf16, gemm_2 (Google Benchmark's
+JSON) and step (JSON lines)."""
 import json
 import math
 import pathlib
 import re
+import sys
 
 RESULTS = pathlib.Path(__file__).resolve().parent.parent / "bench" / "results"
+ISAS = ("avx512bf16", "avx512", "avx2", "plain")
 GOOGLE_PARTS = ("kernels", "attention", "gemm_f32", "gemm_f32_llama", "gemm_bf16", "gemm_2")
 NOT_RECORDED = "not recorded"
 
 
-def google_rows():
-    """Every recorded row by its name, and the machines and commits they were measured on."""
-    rows, sources = {}, []
-    for part in GOOGLE_PARTS:
-        path = RESULTS / f"{part}.json"
-        if not path.exists():
-            continue
-        recorded = json.loads(path.read_text())
-        context = recorded["context"]
-        sources.append(f"{part} at {context['commit']}, {context['date'][:10]}")
-        for row in recorded["benchmarks"]:
-            if not row["name"].startswith("ladder/"):
-                rows[re.sub(r"/iterations.*", "", row["name"])] = row
-    return rows, sources
+def binary_size(size):
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
-def step_rows():
-    path = RESULTS / "step.jsonl"
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()][1:]
+class Machine:
+    """What was recorded on one machine, from its folder. Files of a folder that name two machines end the report."""
+
+    def __init__(self, isa):
+        self.isa = isa
+        self.rows = {}  # of Google Benchmark, by name
+        self.steps = []
+        self.sources = []  # part, commit and date
+        self.caches = None
+        for part in GOOGLE_PARTS:
+            path = RESULTS / isa / f"{part}.json"
+            if not path.exists():
+                continue
+            recorded = json.loads(path.read_text())
+            context = recorded["context"]
+            self.is_of(path, re.match(r"isa (\w+), caches ([^;]*)", context["roofline"]).groups())
+            self.sources.append(f"{part} at {context['commit']}, {context['date'][:10]}")
+            for row in recorded["benchmarks"]:
+                if not row["name"].startswith("ladder/"):
+                    self.rows[re.sub(r"/iterations.*", "", row["name"])] = row
+        path = RESULTS / isa / "step.jsonl"
+        if path.exists():
+            meta, *self.steps = [json.loads(line) for line in path.read_text().splitlines()]
+            machine = meta["machine"]
+            caches = " ".join(binary_size(machine[f"l{level}_bytes"]) for level in (1, 2, 3))
+            self.is_of(path, ((machine["vector_sets"] or ["plain"])[-1], caches))
+            self.sources.append(f"step at {meta['commit']}")
+
+    def is_of(self, path, machine):
+        expected = (self.isa, self.caches or machine[1])
+        if machine != expected:
+            name = path.relative_to(RESULTS.parent.parent)
+            sys.exit(f"report: {name} is of a machine with {machine[0]} and caches of {machine[1]}, its folder of one "
+                     f"with {expected[0]} and {expected[1]}; record all parts again")
+        self.caches = machine[1]
+
+
+def machines():
+    return [machine for machine in map(Machine, ISAS) if machine.sources]
 
 
 def geomean_and_least(values):
@@ -80,42 +105,52 @@ def memory_bound(rows, dtype):
     return text + (f", {len(computing)} more compute at their pace in the first level" if computing else "")
 
 
-def steps(dtype, key, peer=None):
+def steps(rows, dtype, key, peer=None):
     """The figure of each model, beside `peer` where one is given."""
-    found = {row["model"]: f"{row['model']} {row[key]:.2f}" for row in step_rows()
+    found = {row["model"]: f"{row['model']} {row[key]:.2f}" for row in rows
              if row["dtype"] == dtype and key in row and peer in (None, row.get("peer"))}
     return ", ".join(found.values()) if found else NOT_RECORDED
 
 
 def kernel_goals():
-    rows, sources = google_rows()
     large = lambda extents: min(extents) >= 1024
-    lines = ["| what | goal | f32 | bf16 |", "|---|---|---|---|"]
-    both = lambda what, goal, measured: lines.append(
-        f"| {what} | {goal} | {measured('f32')} | {measured('bf16')} |")
-    both("GEMM over the best of oneDNN, OpenBLAS, BLIS, geometric mean", "1.0, none below 0.9",
-         lambda dtype: gemm(rows, dtype, 1, "to_best"))
-    both("the same on two threads", "1.0, none below 0.9", lambda dtype: gemm(rows, dtype, 2, "to_best"))
-    both("GEMM over the peak of multiply-adds, no extent below 1024", "0.92",
-         lambda dtype: gemm(rows, dtype, 1, "of_peak", large))
+    found = machines()
+    lines = ["| what | goal | machine | f32 | bf16 |", "|---|---|---|---|---|"]
+
+    def row(what, goal, measured, keep=lambda machine: True):
+        for machine in filter(keep, found):
+            figures = [measured(machine, dtype) for dtype in ("f32", "bf16")]
+            lines.append(f"| {' | '.join([what, goal, machine.isa, *figures])} |")
+
+    row("GEMM over the best of oneDNN, OpenBLAS, BLIS, geometric mean", "1.0, none below 0.9",
+        lambda machine, dtype: gemm(machine.rows, dtype, 1, "to_best"))
+    row("the same on two threads", "1.0, none below 0.9",
+        lambda machine, dtype: gemm(machine.rows, dtype, 2, "to_best"))
+    row("GEMM over the peak of multiply-adds, no extent below 1024", "0.92",
+        lambda machine, dtype: gemm(machine.rows, dtype, 1, "of_peak", large))
     for head in (64, 128):
-        both(f"attention forward and backward over that peak, T = 2048, head {head}", "0.70",
-             lambda dtype, head=head: attention(rows, dtype, head))
-    both("memory-bound kernels from memory, over the time of their bytes", "0.85",
-         lambda dtype: memory_bound(rows, dtype))
-    both("training step over that peak", "f32 0.75, bf16 0.60", lambda dtype: steps(dtype, "of_peak"))
-    both("PyTorch's step over ours, in time", "f32 1.2, bf16 1.4", lambda dtype: steps(dtype, "peer_to_ours", "torch"))
-    if any(row.get("peer") == "llm.c" for row in step_rows()):
-        both("llm.c's step over ours, in time", "f32 2", lambda dtype: steps(dtype, "peer_to_ours", "llm.c"))
-    return f"One thread unless said; recorded: {'; '.join(sources)}.\n\n" + "\n".join(lines)
+        row(f"attention forward and backward over that peak, T = 2048, head {head}", "0.70",
+            lambda machine, dtype, head=head: attention(machine.rows, dtype, head))
+    row("memory-bound kernels from memory, over the time of their bytes", "0.85",
+        lambda machine, dtype: memory_bound(machine.rows, dtype))
+    row("training step over that peak", "f32 0.75, bf16 0.60",
+        lambda machine, dtype: steps(machine.steps, dtype, "of_peak"))
+    row("PyTorch's step over ours, in time", "f32 1.2, bf16 1.4",
+        lambda machine, dtype: steps(machine.steps, dtype, "peer_to_ours", "torch"))
+    row("llm.c's step over ours, in time", "f32 2",
+        lambda machine, dtype: steps(machine.steps, dtype, "peer_to_ours", "llm.c"),
+        lambda machine: any(step.get("peer") == "llm.c" for step in machine.steps))
+    recorded = [f"- {machine.isa}, caches of {machine.caches}: {'; '.join(machine.sources)}." for machine in found]
+    return "One thread unless said. A machine is named by its widest vector set; recorded:\n\n" + "\n".join(
+        [*recorded, "", *lines])
 
 
-def kernel_fractions():
+def fraction_table(machine):
     columns = [("f32", True), ("bf16", True), ("f32", False), ("bf16", False)]
-    lines = ["| kernel | f32, memory | bf16, memory | f32, cache | bf16, cache |", "|---|---:|---:|---:|---:|"]
-    rows = google_rows()[0]
-    arithmetic = fractions(rows, "of_arithmetic")
-    for operation, of in sorted(fractions(rows).items()):
+    lines = [f"| kernel, {machine.isa} | f32, memory | bf16, memory | f32, cache | bf16, cache |",
+             "|---|---:|---:|---:|---:|"]
+    arithmetic = fractions(machine.rows, "of_arithmetic")
+    for operation, of in sorted(fractions(machine.rows).items()):
         cells = [f"{of[column]:.2f}" if column in of else "" for column in columns]
         for i, column in enumerate(columns):
             pace = arithmetic.get(operation, {}).get(column)
@@ -124,6 +159,10 @@ def kernel_fractions():
         if any(cells):
             lines.append(f"| {operation} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def kernel_fractions():
+    return "\n\n".join(fraction_table(machine) for machine in machines() if machine.rows)
 
 
 PARTS = {"kernel_goals": kernel_goals, "kernel_fractions": kernel_fractions}
