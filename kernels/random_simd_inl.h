@@ -11,6 +11,7 @@
 #define SINEW_KERNELS_RANDOM_SIMD_INL_H
 #endif
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/random.h"
@@ -49,14 +50,27 @@ class RandomBlocks {
 
   // The bits of the blocks from `block`, a multiple of kTogether, in element order.
   HWY_INLINE void draw(std::int64_t block, std::uint16_t* bits) const {
+    constexpr int kVectors =
+        static_cast<int>(kTogether * kBlockCounters / std::int64_t{hn::MaxLanes(LaneTag())});
+    for_rows<(kVectors + kMostGroups - 1) / kMostGroups>([&](auto part) SINEW_LAMBDA {
+      draw_groups<part * kMostGroups, std::min(kMostGroups, kVectors)>(block, bits);
+    });
+  }
+
+ private:
+  // Vectors of counters at work at once: four words of each in registers. With AVX2's 16 registers
+  // four vectors' words would pass from round to round through memory.
+  static constexpr int kMostGroups = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+
+  template <int first_group, int kGroups>
+  HWY_INLINE void draw_groups(std::int64_t block, std::uint16_t* bits) const {
     const LaneTag d;
     constexpr int kLanes = static_cast<int>(hn::MaxLanes(LaneTag()));
-    constexpr int kGroups = static_cast<int>(kTogether * kBlockCounters) / kLanes;
     const auto counter = static_cast<std::uint64_t>(block * kBlockCounters);
     LaneVec c0[kGroups], c1[kGroups], c2[kGroups], c3[kGroups];
     for_rows<kGroups>([&](auto g) SINEW_LAMBDA {
       // The low half does not carry within the blocks: their first counter is a multiple of theirs.
-      c0[g] = hn::Add(hn::Iota(d, g * kLanes), hn::Set(d, counter));
+      c0[g] = hn::Add(hn::Iota(d, (first_group + g) * kLanes), hn::Set(d, counter));
       c1[g] = hn::Set(d, counter >> 32);
       c2[g] = hn::Set(d, stream_);
       c3[g] = hn::Set(d, stream_ >> 32);
@@ -80,14 +94,13 @@ class RandomBlocks {
     for_rows<kGroups>([&](auto g) SINEW_LAMBDA {
       const auto a = multiply_low(c0[g], kFactor0);
       const auto b = multiply_low(c2[g], kFactor1);
-      constexpr int kFirst = g * kLanes;
+      constexpr int kFirst = (first_group + g) * kLanes;
       auto* to = reinterpret_cast<std::uint64_t*>(bits) + kFirst / 8 * 16 + kFirst % 8;
       hn::StoreU(hn::Xor3(b, hn::ShiftLeft<32>(c1[g]), key0), d, to);
       hn::StoreU(hn::Xor3(a, hn::ShiftLeft<32>(c3[g]), key1), d, to + 8);
     });
   }
 
- private:
   static constexpr int kRounds = 10;
   static constexpr std::uint32_t kFactor0 = 0xD2511F53U;
   static constexpr std::uint32_t kFactor1 = 0xCD9E8D57U;
