@@ -39,28 +39,31 @@ constexpr float kCubic = 0.044715F;
 constexpr float kClamp = 9.9F;
 
 // exp(-z) of v = x clamped, and v^2.
+template <typename T>
 HWY_INLINE FloatVec exp_of_minus_z(FloatVec v, FloatVec square) {
   const FloatTag d;
-  const auto factor = hn::MulAdd(square, hn::Set(d, -kSixteenths * kTwoRoot * kCubic),
-                                 hn::Set(d, -kSixteenths * kTwoRoot));
-  return exp2_of_sixteenths(hn::Mul(v, factor));
+  const auto factor = hn::MulAdd(square, hn::Set(d, -kExpScale * kTwoRoot * kCubic),
+                                 hn::Set(d, -kExpScale * kTwoRoot));
+  return exp_of_scaled<T>(hn::Mul(v, factor));
 }
 
+template <typename T>
 HWY_INLINE FloatVec gelu(FloatVec x) {
   const FloatTag d;
   // The operand order passes a NaN on.
   const auto low = hn::Max(hn::Set(d, -kClamp), x);
   const auto v = hn::Min(hn::Set(d, kClamp), low);
-  const auto e = exp_of_minus_z(v, hn::Mul(v, v));
+  const auto e = exp_of_minus_z<T>(v, hn::Mul(v, v));
   return hn::Div(low, hn::Add(e, hn::Set(d, 1.0F)));
 }
 
+template <typename T>
 HWY_INLINE FloatVec gelu_slope(FloatVec x) {
   const FloatTag d;
   const auto v = hn::Min(hn::Set(d, kClamp), hn::Max(hn::Set(d, -kClamp), x));
   const auto square = hn::Mul(v, v);
   const auto z_slope = hn::MulAdd(square, hn::Set(d, 3 * kTwoRoot * kCubic), hn::Set(d, kTwoRoot));
-  const auto e = exp_of_minus_z(v, square);
+  const auto e = exp_of_minus_z<T>(v, square);
   const auto s = hn::Div(hn::Set(d, 1.0F), hn::Add(e, hn::Set(d, 1.0F)));
   return hn::MulAdd(hn::Mul(hn::Mul(v, z_slope), s), hn::Mul(e, s), s);
 }
@@ -79,8 +82,8 @@ double lower_slope(double a) {
 // y and y' of elements of T on vectors: constants are made once for a call.
 template <typename T>
 struct Activation {
-  HWY_INLINE FloatVec value(FloatVec x) const { return gelu(x); }
-  HWY_INLINE FloatVec slope(FloatVec x) const { return gelu_slope(x); }
+  HWY_INLINE FloatVec value(FloatVec x) const { return gelu<T>(x); }
+  HWY_INLINE FloatVec slope(FloatVec x) const { return gelu_slope<T>(x); }
 };
 #if HWY_TARGET <= HWY_AVX3
 template <>

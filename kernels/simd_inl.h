@@ -322,108 +322,97 @@ HWY_INLINE float sum_over(std::int64_t count, const Add& add) {
   return sum_of(add_packs(add_packs(sum0, sum1), add_packs(sum2, sum3)));
 }
 
-// What exp(x) and 2^(x/16) share on AVX-512: polynomial(r) times 2^(n/16), n in the low bits of
-// `shifted`. Its fraction comes from a table of 16 held in a register: entry j is the bits of
-// 2^(j/16) less j << 19, so that adding n << 19 = ((n - j)/16 << 23) + (j << 19) leaves the bits of
-// 2^(n/16). The permutation reads the low four bits of its index.
+// 2^r, 1 at r = 0, for 0 <= r < 1 with AVX-512, |r| <= 1/2 with AVX2: a polynomial, minimax in the
+// relative error, which with u = 2^-24 is 1.4 u for f32, degree 6, and 50 u for bf16, degree 4.
+template <typename T>
+HWY_INLINE FloatVec exp2_of_fraction(FloatVec r) {
+  const FloatTag d;
+  constexpr bool kFromZero = HWY_TARGET <= HWY_AVX3;
+  const auto constant = [&](float from_zero, float centred)
+                            SINEW_LAMBDA { return hn::Set(d, kFromZero ? from_zero : centred); };
+  FloatVec e;
+  if constexpr (std::is_same_v<T, bf16>) {
+    e = hn::MulAdd(r, constant(0x1.b7f74ap-7F, 0x1.3a02ccp-7F),
+                   constant(0x1.abf85ep-5F, 0x1.c9fc46p-5F));
+    e = hn::MulAdd(e, r, constant(0x1.ee2452p-3F, 0x1.ec0378p-3F));
+    e = hn::MulAdd(e, r, constant(0x1.62d6c6p-1F, 0x1.62e12cp-1F));
+  } else {
+    e = hn::MulAdd(r, constant(0x1.c54186p-13F, 0x1.41fbbcp-13F),
+                   constant(0x1.46d648p-10F, 0x1.5f3e52p-10F));
+    e = hn::MulAdd(e, r, constant(0x1.3d0b92p-7F, 0x1.3b2d4cp-7F));
+    e = hn::MulAdd(e, r, constant(0x1.c68912p-5F, 0x1.c6aee8p-5F));
+    e = hn::MulAdd(e, r, constant(0x1.ebfd58p-3F, 0x1.ebfbdcp-3F));
+    e = hn::MulAdd(e, r, constant(0x1.62e42cp-1F, 0x1.62e43p-1F));
+  }
+  return hn::MulAdd(e, r, hn::Set(d, 1.0F));
+}
+
+#if HWY_TARGET > HWY_AVX3
+// 2^t for |t| <= 126, the error of exp2_of_fraction; NaN stays NaN; anything for larger |t|. What
+// is left of the nearest whole number is exact. A long chain of operations is what takes time here:
+// the processor has room for few vectors' chains at once.
+template <typename T>
+HWY_INLINE FloatVec exp2_in_range(FloatVec t) {
+  const FloatTag d;
+  const hn::RebindToSigned<FloatTag> di;
+  // 1.5 * 2^23 + 127: leaves n + 127, the exponent field of 2^n, in the low bits.
+  const auto magic = hn::Set(d, 12583039.0F);
+  const auto shifted = hn::Add(t, magic);
+  const auto power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
+  return hn::Mul(exp2_of_fraction<T>(hn::Sub(t, hn::Sub(shifted, magic))), power);
+}
+#endif
+
+// exp(x) from x kExpScale, for |x| <= 87, which saves what multiplies by kExpScale with another
+// factor a rounding. With u = 2^-24 the rounding of the product adds a relative error of u |x|, the
+// rest at most 2 u, of bf16 with AVX2 50 u.
+// AVX-512: x 16 log2(e) = n + r with n whole is exact; the cubic Taylor polynomial in r, |r| <=
+// 1/2, has relative error below 1e-8; times 2^(n/16), whose fraction comes from a table of 16 held
+// in a register: entry j is the bits of 2^(j/16) less j << 19, so that adding n << 19 = ((n - j)/16
+// << 23) + (j << 19) leaves the bits of 2^(n/16). The permutation reads the low four bits of its
+// index.
 #if HWY_TARGET <= HWY_AVX3
-HWY_INLINE FloatVec times_power_of_sixteenth(FloatVec polynomial, FloatVec shifted) {
+constexpr float kExpScale = 23.0831206542F;  // 16 log2(e)
+template <typename T>
+HWY_INLINE FloatVec exp_of_scaled(FloatVec x) {
   const FloatTag d;
   const hn::RebindToSigned<FloatTag> di;
   HWY_ALIGN static constexpr std::int32_t kPowers[16] = {
       0x3f800000, 0x3f7daac3, 0x3f7b95c2, 0x3f79c3d3, 0x3f7837f0, 0x3f76f532,
       0x3f75fed7, 0x3f75583f, 0x3f7504f3, 0x3f7508a4, 0x3f75672a, 0x3f76248c,
       0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7, 0x3f7d257d};
-  const auto index = hn::BitCast(di, shifted);
-  const hn::Vec<decltype(di)> fraction{
-      _mm512_permutexvar_epi32(index.raw, hn::Load(di, kPowers).raw)};
-  return hn::Mul(polynomial, hn::BitCast(d, hn::Add(fraction, hn::ShiftLeft<19>(index))));
-}
-constexpr float kSixteenthMagic = 12582912.0F;  // 1.5 * 2^23: leaves n in the low bits
-#endif
-
-// exp(x) for |x| <= 87, with relative error at most 2 units roundoff (1.2e-7, tested over the whole
-// range); NaN stays NaN; anything for larger |x|. AVX-512: n = round(16 x log2(e)), r = x - n
-// ln(2)/16 in two parts, so |r| <= 0.0217, where the cubic Taylor polynomial has relative error
-// r^4/24 < 1e-8; times 2^(n/16).
-// AVX2, which has no table of 16: n = round(x log2(e)), |r| <= 0.3467, 1 + r + r^2 q(r) with q of
-// degree 4 and relative error 3.7e-9 (coefficients: minimax, weighted by exp), times 2^n.
-HWY_INLINE FloatVec exp_in_range(FloatVec x) {
-  const FloatTag d;
-#if HWY_TARGET <= HWY_AVX3
-  const auto magic = hn::Set(d, kSixteenthMagic);
-  const auto shifted = hn::MulAdd(x, hn::Set(d, 0x1.715476p+4F), magic);
-  const auto n = hn::Sub(shifted, magic);
-  auto r = hn::NegMulAdd(n, hn::Set(d, 0x1.62e43p-5F), x);
-  r = hn::NegMulAdd(n, hn::Set(d, -0x1.05c61p-33F), r);
-  auto e = hn::MulAdd(r, hn::Set(d, 1.0F / 6), hn::Set(d, 0.5F));
-  e = hn::MulAdd(e, r, hn::Set(d, 1.0F));
-  e = hn::MulAdd(e, r, hn::Set(d, 1.0F));
-  return times_power_of_sixteenth(e, shifted);
-#else
-  // 1.5 * 2^23 + 127: leaves n + 127, the exponent field of 2^n, in the low bits.
-  const hn::RebindToSigned<FloatTag> di;
-  const auto magic = hn::Set(d, 12583039.0F);
-  const auto shifted = hn::MulAdd(x, hn::Set(d, 0x1.715476p+0F), magic);
-  const auto n = hn::Sub(shifted, magic);
-  const auto power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
-  auto r = hn::NegMulAdd(n, hn::Set(d, 0x1.62e43p-1F), x);
-  r = hn::NegMulAdd(n, hn::Set(d, -0x1.05c61p-29F), r);
-  auto q = hn::MulAdd(r, hn::Set(d, 0x1.6a23dp-10F), hn::Set(d, 0x1.123a2p-7F));
-  q = hn::MulAdd(q, r, hn::Set(d, 0x1.5558f2p-5F));
-  q = hn::MulAdd(q, r, hn::Set(d, 0x1.555492p-3F));
-  q = hn::MulAdd(q, r, hn::Set(d, 0x1.fffffcp-2F));
-  return hn::Mul(hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), hn::Set(d, 1.0F)), power);
-#endif
-}
-
-// 2^(x/16) for |x| <= 2008, the same error; what the caller would multiply x by to come from an
-// exponent of e is kSixteenths. AVX-512: x = n + r with n whole is exact, which saves the two-part
-// reduction; the cubic Taylor polynomial in r, |r| <= 1/2, has relative error below 1e-8.
-constexpr float kSixteenths = 23.0831206542F;  // 16 log2(e)
-HWY_INLINE FloatVec exp2_of_sixteenths(FloatVec x) {
-  const FloatTag d;
-#if HWY_TARGET <= HWY_AVX3
-  const auto magic = hn::Set(d, kSixteenthMagic);
+  const auto magic = hn::Set(d, 12582912.0F);  // 1.5 * 2^23: leaves n in the low bits
   const auto shifted = hn::Add(x, magic);
   const auto r = hn::Sub(x, hn::Sub(shifted, magic));
   auto e = hn::MulAdd(r, hn::Set(d, 1.35506997e-05F), hn::Set(d, 9.38384793e-04F));
   e = hn::MulAdd(e, r, hn::Set(d, 4.33216988e-02F));
   e = hn::MulAdd(e, r, hn::Set(d, 1.0F));
-  return times_power_of_sixteenth(e, shifted);
-#else
-  return exp_in_range(hn::Mul(x, hn::Set(d, 4.33216988e-02F)));
-#endif
+  const auto index = hn::BitCast(di, shifted);
+  const hn::Vec<decltype(di)> fraction{
+      _mm512_permutexvar_epi32(index.raw, hn::Load(di, kPowers).raw)};
+  return hn::Mul(e, hn::BitCast(d, hn::Add(fraction, hn::ShiftLeft<19>(index))));
 }
+#else
+constexpr float kExpScale = 1.44269504089F;  // log2(e)
+template <typename T>
+HWY_INLINE FloatVec exp_of_scaled(FloatVec x) {
+  return exp2_in_range<T>(x);
+}
+#endif
 
-// exp(x) for any x <= 87, 0 where it underflows; of -infinity 0, exp(0) = 1. AVX-512: 2^t, t = x
-// log2(e), is a polynomial in the fraction r of t, scaled by the power of two below. With u = 2^-24
-// the rounding of t adds a relative error of u |x|; the polynomial (minimax in the relative error,
-// 1 at r = 0) has 1.1 u for f32, degree 6, and 50 u for bf16, degree 4. AVX2: exp_in_range above
-// -87, 2 u.
+// exp(x) for any x <= 87, 0 where it underflows; of -infinity 0, exp(0) = 1: 2^t, t = x log2(e).
+// With u = 2^-24 the rounding of t adds a relative error of u |x| to that of exp2_of_fraction.
+// AVX2: 0 below -87.
 template <typename T>
 HWY_INLINE FloatVec exp_or_zero(FloatVec x) {
   const FloatTag d;
-#if HWY_TARGET <= HWY_AVX3
   const auto t = hn::Mul(x, hn::Set(d, 0x1.715476p+0F));
+#if HWY_TARGET <= HWY_AVX3
   constexpr int kBelow = 9;  // what is left of the whole number below
   const FloatVec r{_mm512_reduce_ps(t.raw, kBelow)};
-  FloatVec e;
-  if constexpr (std::is_same_v<T, bf16>) {
-    e = hn::MulAdd(r, hn::Set(d, 0x1.b7f74ap-7F), hn::Set(d, 0x1.abf85ep-5F));
-    e = hn::MulAdd(e, r, hn::Set(d, 0x1.ee2452p-3F));
-    e = hn::MulAdd(e, r, hn::Set(d, 0x1.62d6c6p-1F));
-  } else {
-    e = hn::MulAdd(r, hn::Set(d, 0x1.c54186p-13F), hn::Set(d, 0x1.46d648p-10F));
-    e = hn::MulAdd(e, r, hn::Set(d, 0x1.3d0b92p-7F));
-    e = hn::MulAdd(e, r, hn::Set(d, 0x1.c68912p-5F));
-    e = hn::MulAdd(e, r, hn::Set(d, 0x1.ebfd58p-3F));
-    e = hn::MulAdd(e, r, hn::Set(d, 0x1.62e42cp-1F));
-  }
-  e = hn::MulAdd(e, r, hn::Set(d, 1.0F));
-  return FloatVec{_mm512_scalef_ps(e.raw, t.raw)};
+  return FloatVec{_mm512_scalef_ps(exp2_of_fraction<T>(r).raw, t.raw)};
 #else
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0F)), exp_in_range(x));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0F)), exp2_in_range<T>(t));
 #endif
 }
 

@@ -32,24 +32,27 @@ namespace {
 
 constexpr float kClamp = 85.0F;
 
+template <typename T>
 HWY_INLINE FloatVec exp_of_minus(FloatVec x) {
-  return exp2_of_sixteenths(hn::Mul(x, hn::Set(FloatTag(), -kSixteenths)));
+  return exp_of_scaled<T>(hn::Mul(x, hn::Set(FloatTag(), -kExpScale)));
 }
 
+template <typename T>
 HWY_INLINE FloatVec silu(FloatVec x) {
   const FloatTag d;
   // The operand order passes a NaN on.
   const auto low = hn::Max(hn::Set(d, -kClamp), x);
-  const auto e = exp_of_minus(hn::Min(hn::Set(d, kClamp), low));
+  const auto e = exp_of_minus<T>(hn::Min(hn::Set(d, kClamp), low));
   return hn::Div(low, hn::Add(e, hn::Set(d, 1.0F)));
 }
 
 // silu(x) into `value`, its derivative into `slope`.
+template <typename T>
 HWY_INLINE void silu_and_slope(FloatVec x, FloatVec& value, FloatVec& slope) {
   const FloatTag d;
   const auto low = hn::Max(hn::Set(d, -kClamp), x);
   const auto v = hn::Min(hn::Set(d, kClamp), low);
-  const auto e = exp_of_minus(v);
+  const auto e = exp_of_minus<T>(v);
   const auto s = hn::Div(hn::Set(d, 1.0F), hn::Add(e, hn::Set(d, 1.0F)));
   value = hn::Mul(low, s);
   slope = hn::MulAdd(hn::Mul(v, s), hn::Mul(e, s), s);
@@ -58,9 +61,9 @@ HWY_INLINE void silu_and_slope(FloatVec x, FloatVec& value, FloatVec& slope) {
 // silu and its derivative of elements of T on vectors: constants are made once for a call.
 template <typename T>
 struct Silu {
-  HWY_INLINE FloatVec value(FloatVec x) const { return silu(x); }
+  HWY_INLINE FloatVec value(FloatVec x) const { return silu<T>(x); }
   HWY_INLINE void both(FloatVec x, FloatVec& value, FloatVec& slope) const {
-    silu_and_slope(x, value, slope);
+    silu_and_slope<T>(x, value, slope);
   }
 };
 #if HWY_TARGET <= HWY_AVX3
