@@ -338,8 +338,9 @@ bool Execution::consume(const PlanStep& step, State& state, const Message& messa
   if (step.verb == PlanVerb::kReceive) {
     if (data != target) copy(step, target, data, size);
   } else {
-    kernels::reduce(work_.reduce, work_.dtype, target, state.source + state.done, data,
-                    size / element_bytes_);
+    const void* const sources[] = {state.source + state.done, data};
+    kernels::reduce_many(work_.reduce, work_.dtype, target, sources, size / element_bytes_,
+                         stores(step));
   }
   return true;
 }
@@ -353,8 +354,11 @@ bool Execution::pull(int peer, const Message& message, std::int64_t offset, std:
 
 void Execution::copy(const PlanStep& step, std::byte* target, const std::byte* source,
                      std::int64_t size) const {
-  kernels::copy(target, source, size,
-                streams_ && step.last ? kernels::Stores::kPastCache : kernels::Stores::kCached);
+  kernels::copy(target, source, size, stores(step));
+}
+
+kernels::Stores Execution::stores(const PlanStep& step) const {
+  return streams_ && step.last ? kernels::Stores::kPastCache : kernels::Stores::kCached;
 }
 
 bool Execution::advance_many(const PlanStep& step, State& state, std::int64_t until) {
@@ -364,7 +368,7 @@ bool Execution::advance_many(const PlanStep& step, State& state, std::int64_t un
     if (size < 0) break;
     if (size > 0) {
       kernels::reduce_many(work_.reduce, work_.dtype, state.target + state.done, sources_,
-                           size / element_bytes_);
+                           size / element_bytes_, stores(step));
     }
     use_sources(step, size);
     state.opened = true;

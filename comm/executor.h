@@ -17,6 +17,7 @@
 
 #include "comm/plan.h"
 #include "comm/transport.h"
+#include "kernels/streaming.h"
 #include "sched/base/dtype.h"
 
 namespace sinew::comm {
@@ -123,6 +124,8 @@ class Execution {
   [[nodiscard]] Source source_of(const PlanStep& step) const;
   void copy(const PlanStep& step, std::byte* target, const std::byte* source,
             std::int64_t size) const;
+  // How a step writes.
+  [[nodiscard]] kernels::Stores stores(const PlanStep& step) const;
   void finish(State& state);
   void fail(Fault::Kind kind, int peer, std::uint64_t found);
   [[nodiscard]] int lane_of(int lane) const { return work_.channel * kLanesPerChannel + lane; }

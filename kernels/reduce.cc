@@ -1,5 +1,6 @@
 #include "kernels/reduce.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/registry.h"
@@ -18,6 +19,17 @@ void reduce_many(ReduceOp op, DType dtype, void* target, std::span<const void* c
   CHECK(!sources.empty());
   best<ReduceFunctions>().many[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(op)](
       target, sources, count);
+}
+
+void reduce_many(ReduceOp op, DType dtype, void* target, std::span<const void* const> sources,
+                 std::int64_t count, Stores stores) {
+  if (stores == Stores::kPastCache && std::ranges::find(sources, target) == sources.end()) {
+    reduce_many_to(op, dtype, {&target, 1}, sources, count);
+  } else if (sources.size() == 2) {
+    reduce(op, dtype, target, sources[0], sources[1], count);
+  } else {
+    reduce_many(op, dtype, target, sources, count);
+  }
 }
 
 void reduce_many_to(ReduceOp op, DType dtype, std::span<void* const> targets,

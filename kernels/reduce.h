@@ -29,6 +29,11 @@ void reduce(ReduceOp op, DType dtype, void* target, const void* left, const void
 void reduce_many(ReduceOp op, DType dtype, void* target, std::span<const void* const> sources,
                  std::int64_t count);
 
+// Past the cache also what fits it, as one of the pieces that together do not: it saves reading the
+// target's lines, which a target that is a source has read.
+void reduce_many(ReduceOp op, DType dtype, void* target, std::span<const void* const> sources,
+                 std::int64_t count, Stores stores);
+
 // The same into each target, past the cache: memory is read while it is written. Each may be one of
 // the sources; no other overlap. Their addresses agree modulo 64. At least one.
 void reduce_many_to(ReduceOp op, DType dtype, std::span<void* const> targets,

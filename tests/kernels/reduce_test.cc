@@ -286,6 +286,33 @@ TEST(Reduce, EveryPlaceOfManyGetsTheBitsOfOne) {
   }
 }
 
+TEST(Reduce, OnePlacePastTheCacheGetsTheSameBits) {
+  std::mt19937_64 random(kSeed + 4);
+  constexpr std::int64_t kCount = 301;
+  for (const DTypeInfo& type : kDTypes) {
+    visit(type.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      const std::vector<T> values = random_values<T>(3 * kCount, random);
+      for (const std::size_t many : {1, 2, 3}) {
+        for (const bool in_place : {false, true}) {
+          std::vector<T> room = values;
+          std::vector<const void*> sources;
+          for (std::size_t s = 0; s < many; ++s) sources.push_back(room.data() + s * kCount);
+          std::vector<T> expected(kCount);
+          reduce_many(ReduceOp::kSum, type.dtype, expected.data(), sources, kCount);
+          std::vector<T> apart(kCount);
+          T* const target = in_place ? room.data() : apart.data();
+          reduce_many(ReduceOp::kSum, type.dtype, target, sources, kCount, Stores::kPastCache);
+          for (std::int64_t i = 0; i < kCount; ++i) {
+            ASSERT_TRUE(same(target[i], expected[static_cast<std::size_t>(i)]))
+                << type.name << " of " << many << " in place " << in_place << " element " << i;
+          }
+        }
+      }
+    });
+  }
+}
+
 TEST(Reduce, OutputsBeyondTheCacheAreTheSameBits) {
   std::mt19937_64 random(kSeed + 2);
   const std::int64_t count = cpu().l3_bytes / 16 + kLeastStreamBytes / 8 + 4093;
