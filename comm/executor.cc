@@ -263,8 +263,11 @@ void Execution::collect_released(const PlanStep& step, State& state, bool* moved
 Source Execution::source_of(const PlanStep& step) const {
   if (!step.exposable) return Source::kCopied;
   if (!step.moved) return Source::kStable;
-  const bool idle = !work_.shares_cores && (!work_.plan->receives || streams_);
-  return idle ? Source::kPushed : Source::kMoved;
+  // A rank that only sends to one has less to do than that rank: a root that reads all it gathers
+  // by itself leaves the other cores idle.
+  const bool feeds = !work_.plan->receives && work_.plan->steps.size() == 1;
+  if (work_.shares_cores) return feeds ? Source::kStable : Source::kMoved;
+  return !work_.plan->receives || streams_ ? Source::kPushed : Source::kMoved;
 }
 
 bool Execution::advance_receive(const PlanStep& step, State& state, std::int64_t until) {
