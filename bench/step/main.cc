@@ -35,8 +35,8 @@ const StepCase kCases[] = {
 
 struct Options {
   std::string json;
-  std::string model;
-  std::string dtype;
+  std::string model = "all";
+  std::string dtype = "all";
   std::string peer;
   std::string also;
   std::int64_t steps = 3;
@@ -152,7 +152,9 @@ class Report {
                                       tools::three_digits(seconds * 1e3),
                                       tools::three_digits(rate * 1e-9),
                                       fmt::format("{:.3f}", rate / peak)};
-    if (!peer.empty()) {
+    if (peer.empty()) {
+      cells.insert(cells.end(), {"-", "-", "-"});
+    } else {
       std::vector<double> ratios;
       for (std::size_t i = 0; i < peer_seconds.size(); ++i)
         ratios.push_back(peer_seconds[i] / ours[i]);
@@ -207,8 +209,8 @@ int run(int argc, char** argv) {
   options.peer = kTorch;
   tools::Args args("bench_step", "one training step of whole models, beside another program's");
   args.option("--json", options.json, "file of one JSON record a line");
-  args.option("--model", options.model, "only this model's rows");
-  args.choice("--dtype", options.dtype, {"", "f32", "bf16"}, "only rows of this type");
+  args.choice("--model", options.model, {"all", "gpt2-124m", "byte-base"}, "this model's rows");
+  args.choice("--dtype", options.dtype, {"all", "f32", "bf16"}, "rows of this type");
   args.option("--steps", options.steps, "timed steps of each program", {1, 1000});
   args.option("--peer", options.peer, "NAME=COMMAND of the program beside (bench/step/peer.h)");
   args.option("--also", options.also, "one more such program, none when empty");
@@ -219,8 +221,8 @@ int run(int argc, char** argv) {
   }
   Report report(options.json);
   for (const StepCase& s : kCases) {
-    if (!options.model.empty() && s.model != options.model) continue;
-    if (!options.dtype.empty() && s.dtype != options.dtype) continue;
+    if (options.model != "all" && s.model != options.model) continue;
+    if (options.dtype != "all" && s.dtype != options.dtype) continue;
     run_case(s, options, report);
   }
   return 0;
