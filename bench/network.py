@@ -19,7 +19,6 @@ import json
 import os
 import pathlib
 import statistics
-import statistics
 import subprocess
 import sys
 

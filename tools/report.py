@@ -19,6 +19,7 @@ import sys
 import tempfile
 
 import report_kernels
+from report_kernels import size
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -139,13 +140,6 @@ def collective_goals():
         table.append(f"| {library} | {ranks} | all | all, {len(rows)} | | 0.95 at least | {three(worst)} at "
                      f"{where['op']}, {size(where['bytes'])} |")
     return "\n".join(table)
-
-
-def size(size_bytes):
-    for unit, power in (("MiB", 20), ("KiB", 10)):
-        if size_bytes >= 1 << power:
-            return f"{size_bytes / (1 << power):g} {unit}"
-    return f"{size_bytes} B"
 
 
 def three(value):

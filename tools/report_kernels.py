@@ -13,8 +13,11 @@ GOOGLE_PARTS = ("kernels", "attention", "gemm_f32", "gemm_f32_llama", "gemm_bf16
 NOT_RECORDED = "not recorded"
 
 
-def binary_size(size):
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+def size(size_bytes):
+    for unit, power in (("MiB", 20), ("KiB", 10)):
+        if size_bytes >= 1 << power:
+            return f"{size_bytes / (1 << power):g} {unit}"
+    return f"{size_bytes} B"
 
 
 class Machine:
@@ -41,7 +44,7 @@ class Machine:
         if path.exists():
             meta, *self.steps = [json.loads(line) for line in path.read_text().splitlines()]
             machine = meta["machine"]
-            caches = " ".join(binary_size(machine[f"l{level}_bytes"]) for level in (1, 2, 3))
+            caches = " ".join(size(machine[f"l{level}_bytes"]) for level in (1, 2, 3))
             self.is_of(path, ((machine["vector_sets"] or ["plain"])[-1], caches))
             self.sources.append(f"step at {meta['commit']}")
 

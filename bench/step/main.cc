@@ -209,7 +209,11 @@ int run(int argc, char** argv) {
   options.peer = kTorch;
   tools::Args args("bench_step", "one training step of whole models, beside another program's");
   args.option("--json", options.json, "file of one JSON record a line");
-  args.choice("--model", options.model, {"all", "gpt2-124m", "byte-base"}, "this model's rows");
+  std::vector<std::string> models = {"all"};
+  for (const StepCase& s : kCases) {
+    if (s.model != models.back()) models.push_back(s.model);
+  }
+  args.choice("--model", options.model, models, "this model's rows");
   args.choice("--dtype", options.dtype, {"all", "f32", "bf16"}, "rows of this type");
   args.option("--steps", options.steps, "timed steps of each program", {1, 1000});
   args.option("--peer", options.peer, "NAME=COMMAND of the program beside (bench/step/peer.h)");

@@ -97,6 +97,17 @@ class ExpectantTransport final : public Transport {
   Traits traits_{.name = "expectant", .credits = 8, .slot_bytes = 4096, .lands = true};
 };
 
+// A plan on bytes, in place.
+Work work_on(const Plan& plan, std::vector<std::byte>& buffer, std::int64_t count,
+             std::uint64_t flag) {
+  return {.plan = &plan,
+          .input = buffer.data(),
+          .output = buffer.data(),
+          .count = count,
+          .dtype = DType::kU8,
+          .flag = flag};
+}
+
 // What rank 0 of three expects at the begin of a ring.
 ExpectantTransport expected_of(sched::Collective op, std::vector<std::byte>& buffer) {
   const sched::Schedule schedule =
@@ -105,12 +116,8 @@ ExpectantTransport expected_of(sched::Collective op, std::vector<std::byte>& buf
   const auto bytes = static_cast<std::int64_t>(buffer.size());
   ExpectantTransport transport;
   Execution execution(transport);
-  execution.start({.plan = &plan,
-                   .input = buffer.data(),
-                   .output = buffer.data(),
-                   .count = op == sched::Collective::kAllGather ? bytes / 3 : bytes,
-                   .dtype = DType::kU8,
-                   .flag = 1});
+  execution.start(
+      work_on(plan, buffer, op == sched::Collective::kAllGather ? bytes / 3 : bytes, 1));
   static_cast<void>(execution.progress());
   return transport;
 }
@@ -118,24 +125,15 @@ ExpectantTransport expected_of(sched::Collective op, std::vector<std::byte>& buf
 // The sizes in which the middle rank of a chain passes `bytes` on.
 std::vector<std::int64_t> relayed(std::int64_t bytes, std::int64_t worthwhile_bytes,
                                   std::int64_t most_bytes) {
-  const sched::Algorithm* row = nullptr;
-  for (const sched::Algorithm& each : sched::algorithms()) {
-    if (each.op == sched::Collective::kBroadcast && each.name == "chain") row = &each;
-  }
-  if (row == nullptr) return {};
-  const sched::Schedule schedule = sched::generate(*row, {.world = 3, .root = 0});
+  const sched::Schedule schedule = sched::generate(
+      sched::find_algorithm(sched::Collective::kBroadcast, "chain"), {.world = 3, .root = 0});
   const Plan plan = compile_whole(schedule, 1, true);
   std::vector<std::byte> buffer(static_cast<std::size_t>(bytes));
   TricklingTransport transport(worthwhile_bytes, most_bytes);
   transport.left_bytes = bytes;
   constexpr std::uint64_t kFlag = 7;
   Execution execution(transport);
-  execution.start({.plan = &plan,
-                   .input = buffer.data(),
-                   .output = buffer.data(),
-                   .count = bytes,
-                   .dtype = DType::kU8,
-                   .flag = kFlag});
+  execution.start(work_on(plan, buffer, bytes, kFlag));
   for (std::int64_t look = 0; look < 2 * bytes && execution.running(); ++look) {
     transport.next(kFlag);
     static_cast<void>(execution.progress());
@@ -184,12 +182,7 @@ TEST(Relay, AMessageThatWaitsForEarlierBytesIsNoProgress) {
   transport.whole_peer = 2;
   transport.whole_bytes = kBytes;
   Execution execution(transport);
-  execution.start({.plan = &plan,
-                   .input = buffer.data(),
-                   .output = buffer.data(),
-                   .count = kBytes,
-                   .dtype = DType::kU8,
-                   .flag = 1});
+  execution.start(work_on(plan, buffer, kBytes, 1));
   static_cast<void>(execution.progress());  // sends
   for (std::int64_t pieces = kBytes / kPieceBytes; pieces > 0; --pieces) {
     EXPECT_EQ(execution.progress(), Progress::kIdle) << pieces << " pieces to come";
