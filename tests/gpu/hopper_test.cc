@@ -145,13 +145,21 @@ TEST(Hopper, TensorMapsThatTheDriverRefusesAreRefused) {
 }
 
 TEST(TensorSum, CutsWhatLiesBelowTheLastBitOfTheLargest) {
-  twin::TensorSum sum;
-  sum.add(0x1.8p-24F);  // rounded it would be a unit
-  EXPECT_EQ(sum.on(1), 1.0F);
-  EXPECT_EQ(sum.on(-1), -0x1.fffffcp-1F);
-  EXPECT_EQ(sum.on(0), 0x1.8p-24F);
-  for (int i = 0; i < 8; ++i) sum.add(1);
-  EXPECT_EQ(sum.on(-8), 0.0F) << "a small product beside large ones is lost";
+  twin::TensorSums<2> sums;
+  const float rights[] = {-5, 0x1.8p-24F};
+  sums.add(1, rights);  // rounded the second would be a unit
+  EXPECT_EQ(sums.on(0, 2), -3.0F);
+  EXPECT_EQ(sums.on(1, 1), 1.0F);
+  EXPECT_EQ(sums.on(1, -1), -0x1.fffffcp-1F);
+  EXPECT_EQ(sums.on(1, 0), 0x1.8p-24F);
+  const float ones[] = {1, 1};
+  for (int i = 0; i < 8; ++i) sums.add(1, ones);
+  EXPECT_EQ(sums.on(0, 0), 3.0F);
+  EXPECT_EQ(sums.on(1, -8), 0.0F) << "a small product beside large ones is lost";
+  const float negative[] = {-16, INFINITY};
+  sums.add(1, negative);
+  EXPECT_EQ(sums.on(1, 0), INFINITY);
+  EXPECT_EQ(sums.on(0, 13 + 0x1p-20F), 0.0F) << "the largest is told by its magnitude";
 }
 
 TEST(Approximation, OfAPowerOfTwoIsOffByItsBoundToBothSides) {

@@ -113,22 +113,19 @@ void perform(const Product& product) {
   const Block& block = *fiber.block;
   const int lane = static_cast<int>(fiber.index % kWarpLanes);
   const int warp = static_cast<int>(fiber.index / kWarpLanes % 4);
-  float a[2][kDepth];
-  for (int h = 0; h < 2; ++h) {
-    for (int k = 0; k < kDepth; ++k)
-      a[h][k] = operand(block, product.a, warp * 16 + lane / 4 + h * 8, k);
+  float a[kDepth][2];
+  for (int k = 0; k < kDepth; ++k) {
+    for (int h = 0; h < 2; ++h)
+      a[k][h] = operand(block, product.a, warp * 16 + lane / 4 + h * 8, k);
   }
   for (int j = 0; j < product.columns / 8; ++j) {
     for (int i = 0; i < 2; ++i) {
-      TensorSum sums[2];
-      for (int k = 0; k < kDepth; ++k) {
-        const float b = operand(block, product.b, j * 8 + lane % 4 * 2 + i, k);
-        sums[0].add(a[0][k] * b);
-        sums[1].add(a[1][k] * b);
-      }
+      TensorSums<2> sums;
+      for (int k = 0; k < kDepth; ++k)
+        sums.add(operand(block, product.b, j * 8 + lane % 4 * 2 + i, k), a[k]);
       for (int h = 0; h < 2; ++h) {
         float& d = product.d[4 * j + 2 * h + i];
-        d = sums[h].on(product.accumulate ? d : 0);
+        d = sums.on(static_cast<std::size_t>(h), product.accumulate ? d : 0);
       }
     }
   }

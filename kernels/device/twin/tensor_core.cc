@@ -35,14 +35,13 @@ void compute_mma(std::uint32_t mask, void* const* arguments) {
       b[2 * t + i * 8 + 1][g] = high(in.b[i]);
     }
   }
-  for (int lane = 0; lane < kLanes; ++lane) {
-    auto& out = *static_cast<MmaArgument*>(arguments[lane]);
-    const int g = lane / 4;
-    const int t = lane % 4;
-    for (int i = 0; i < 4; ++i) {
-      TensorSum sum;
-      for (int k = 0; k < 16; ++k) sum.add(a[g + i / 2 * 8][k] * b[k][2 * t + i % 2]);
-      out.d[i] = sum.on(out.d[i]);
+  for (int row = 0; row < 16; ++row) {
+    TensorSums<8> sums;
+    for (int k = 0; k < 16; ++k) sums.add(a[row][k], b[k]);
+    for (std::size_t column = 0; column < 8; ++column) {
+      auto& out = *static_cast<MmaArgument*>(arguments[row % 8 * 4 + static_cast<int>(column) / 2]);
+      float& d = out.d[row / 8 * 2 + static_cast<int>(column) % 2];
+      d = sums.on(column, d);
     }
   }
 }

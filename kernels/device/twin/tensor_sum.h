@@ -6,23 +6,32 @@
 // Source: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 namespace sinew::twin {
 
-class TensorSum {
+// So many sums whose products share their left factor, as those of a row of a matrix product do.
+template <std::size_t kSums>
+class TensorSums {
  public:
-  void add(float product) {
-    sum_ += static_cast<double>(product);
-    const float magnitude = std::fabs(product);
-    largest_ = largest_ < magnitude ? magnitude : largest_;
+  void add(float left, const float* rights) {
+    for (std::size_t i = 0; i < kSums; ++i) {
+      const float product = left * rights[i];
+      sums_[i] += static_cast<double>(product);
+      // Not negative, so floats are ordered as their bits are.
+      const std::int32_t magnitude = std::bit_cast<std::int32_t>(product) & 0x7fff'ffff;
+      largest_[i] = largest_[i] < magnitude ? magnitude : largest_[i];
+    }
   }
-  // The sum on top of `before`, toward zero.
-  [[nodiscard]] float on(float before) const {
-    const double total = static_cast<double>(before) + sum_;
-    const float largest = std::fmax(largest_, std::fabs(before));
+  // Sum i on top of `before`, toward zero.
+  [[nodiscard]] float on(std::size_t i, float before) const {
+    const double total = static_cast<double>(before) + sums_[i];
+    const float product = std::bit_cast<float>(largest_[i]);
+    const float largest = product < std::fabs(before) ? std::fabs(before) : product;
     // Finite, and with no unit below the least of f32: else there is nothing to cut.
     if (!(largest >= 0x1p-100F) || !std::isfinite(total)) return static_cast<float>(total);
     const std::uint32_t exponent = std::bit_cast<std::uint32_t>(largest) & 0x7f80'0000U;
@@ -31,8 +40,8 @@ class TensorSum {
   }
 
  private:
-  double sum_ = 0;
-  float largest_ = 0;
+  std::array<double, kSums> sums_{};
+  std::array<std::int32_t, kSums> largest_{};
 };
 
 }  // namespace sinew::twin
