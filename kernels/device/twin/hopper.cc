@@ -125,7 +125,7 @@ void perform(const Product& product) {
         sums.add(operand(block, product.b, j * 8 + lane % 4 * 2 + i, k), a[k]);
       for (int h = 0; h < 2; ++h) {
         float& d = product.d[4 * j + 2 * h + i];
-        d = sums.on(static_cast<std::size_t>(h), product.accumulate ? d : 0);
+        d = sums.on(h, product.accumulate ? d : 0);
       }
     }
   }

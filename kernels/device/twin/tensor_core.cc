@@ -38,9 +38,9 @@ void compute_mma(std::uint32_t mask, void* const* arguments) {
   for (int row = 0; row < 16; ++row) {
     TensorSums<8> sums;
     for (int k = 0; k < 16; ++k) sums.add(a[row][k], b[k]);
-    for (std::size_t column = 0; column < 8; ++column) {
-      auto& out = *static_cast<MmaArgument*>(arguments[row % 8 * 4 + static_cast<int>(column) / 2]);
-      float& d = out.d[row / 8 * 2 + static_cast<int>(column) % 2];
+    for (int column = 0; column < 8; ++column) {
+      auto& out = *static_cast<MmaArgument*>(arguments[row % 8 * 4 + column / 2]);
+      float& d = out.d[row / 8 * 2 + column % 2];
       d = sums.on(column, d);
     }
   }

@@ -6,20 +6,18 @@
 // Source: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021.
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 
 namespace sinew::twin {
 
 // So many sums whose products share their left factor, as those of a row of a matrix product do.
-template <std::size_t kSums>
+template <int kSums>
 class TensorSums {
  public:
   void add(float left, const float* rights) {
-    for (std::size_t i = 0; i < kSums; ++i) {
+    for (int i = 0; i < kSums; ++i) {
       const float product = left * rights[i];
       sums_[i] += static_cast<double>(product);
       // Not negative, so floats are ordered as their bits are.
@@ -28,7 +26,7 @@ class TensorSums {
     }
   }
   // Sum i on top of `before`, toward zero.
-  [[nodiscard]] float on(std::size_t i, float before) const {
+  [[nodiscard]] float on(int i, float before) const {
     const double total = static_cast<double>(before) + sums_[i];
     const float product = std::bit_cast<float>(largest_[i]);
     const float largest = product < std::fabs(before) ? std::fabs(before) : product;
@@ -40,8 +38,8 @@ class TensorSums {
   }
 
  private:
-  std::array<double, kSums> sums_{};
-  std::array<std::int32_t, kSums> largest_{};
+  double sums_[kSums] = {};
+  std::int32_t largest_[kSums] = {};  // bits of a float
 };
 
 }  // namespace sinew::twin
