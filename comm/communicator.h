@@ -94,7 +94,10 @@ class Request {
   Request(Request&& other) noexcept;
   Request& operator=(Request&& other) noexcept;
   ~Request();
-  [[nodiscard]] bool test();  // progresses; true once done. Throws comm::Error on failure
+  // Progresses; true once done. Throws comm::Error on failure: of a peer that is dead, has left or
+  // called something else, but not of one that is late, since only the caller knows how long it
+  // means to go on asking.
+  [[nodiscard]] bool test();
   void wait();
   [[nodiscard]] bool pending() const { return engine_ != nullptr || door_ != nullptr; }
 

@@ -36,6 +36,8 @@ constexpr int kMostStagedRanks = 64;
 // 500 us of a processor's time stamps. A clock would wait for all that is under way in memory, as
 // long as a sixth of a message through shared memory takes.
 constexpr std::uint64_t kHearTicks = 500'000;
+// The same of the slow checks, of a rank that asks whether a call is done and does not wait.
+constexpr std::uint64_t kTestTicks = 10 * kHearTicks;
 
 // A communicator and those split from it belong to the thread that made them.
 thread_local std::vector<Engine*> engines_of_thread;
@@ -354,10 +356,9 @@ void Engine::wait(Operation& operation) {
 }
 
 bool Engine::test(Operation& operation) {
-  raise_if_poisoned();
-  if (operation.running && progress() == Progress::kFailed) raise_fault();
-  if (!operation.running) block_->roster->end(operation.number);
-  return !operation.running;
+  const bool done = test(Pending{.operation = &operation});
+  if (done) block_->roster->end(operation.number);
+  return done;
 }
 
 CallInfo Engine::resolve(const Ask& ask, std::string_view algorithm, Form form) {
@@ -507,6 +508,18 @@ void Engine::wait(const Pending& pending) {
     look_for_trouble(pending);
     if (waiter.expired()) raise_timeout(pending);
   }
+}
+
+bool Engine::test(const Pending& pending) {
+  if (pending.done()) return true;
+  raise_if_poisoned();
+  if (progress() == Progress::kFailed) raise_fault();
+  if (pending.done()) return true;
+  const std::uint64_t now = __rdtsc();
+  if (now - tested_ticks_ < kTestTicks) return false;
+  tested_ticks_ = now;
+  look_for_trouble(pending);
+  return pending.done();
 }
 
 // What is started on one communicator and not done moves while this rank waits in another: the peer

@@ -316,6 +316,7 @@ class Engine {
   [[nodiscard]] Progress advance_all();
   void help_others();
   void wait(const Pending& pending);
+  [[nodiscard]] bool test(const Pending& pending);
 
   // Slow side of a wait: everything that can be wrong. Throws.
   void look_for_trouble(const Pending& pending);
@@ -369,6 +370,7 @@ class Engine {
   int running_ = 0;
   std::uint32_t polls_ = 0;
   std::uint64_t heard_ticks_ = 0;
+  std::uint64_t tested_ticks_ = 0;
   std::uint64_t calls_ = 0;
   std::uint32_t history_ = 0;
   std::uint64_t started_ = 0;

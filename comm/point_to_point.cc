@@ -114,11 +114,9 @@ void Engine::wait(Transfer& transfer) {
 }
 
 bool Engine::test(Transfer& transfer) {
-  raise_if_poisoned();
-  if (!transfer.complete && progress() == Progress::kFailed) raise_fault();
-  const bool complete = transfer.complete;
-  if (complete) messages_->retire(transfer);
-  return complete;
+  const bool done = test(Pending{.transfer = &transfer});
+  if (done) messages_->retire(transfer);
+  return done;
 }
 
 }  // namespace sinew::comm

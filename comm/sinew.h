@@ -132,7 +132,8 @@ sinew_status sinew_comm_recv(sinew_comm* comm, void* data, int64_t count, sinew_
 
 /* Started calls. *request must be given to sinew_request_wait, which frees it whatever it returns,
  * or to sinew_request_test until that sets *done or returns an error, which frees it too (save
- * where `done` is NULL). */
+ * where `done` is NULL). A peer that is late is an error of waiting only: who tests decides for how
+ * long. */
 sinew_status sinew_comm_start_all_reduce(sinew_comm* comm, const void* input, void* output,
                                          int64_t count, sinew_dtype dtype, sinew_reduce_op op,
                                          const char* algorithm, sinew_request** request);

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -41,6 +43,9 @@ std::vector<Pair> pairs_of(int world, const std::string& which) {
   }
   return pairs;
 }
+
+// Of ranks that take no part, which leave their cores to those that do.
+constexpr std::chrono::milliseconds kBetweenLooks(1);
 
 // Messages in flight together, and what they may hold.
 constexpr std::int64_t kWindowMost = 64;
@@ -117,7 +122,8 @@ Measured measure_pair(comm::Communicator& pair, std::int64_t bytes, double budge
           times[2].median_s / messages, times[3].median_s / messages};
 }
 
-// The two ranks of the pair hand their result to the first rank of all.
+// The two ranks of the pair hand their result to all. How long they take is no concern of the
+// others, whose deadline would end a run of long messages: the pair has its own.
 Measured measure(comm::Communicator& all, Pair ranks, std::int64_t bytes, double budget_s) {
   const bool taking_part = all.rank() == ranks.first || all.rank() == ranks.second;
   Measured measured;
@@ -125,7 +131,9 @@ Measured measure(comm::Communicator& all, Pair ranks, std::int64_t bytes, double
     const auto pair = all.split(taking_part ? 0 : -1, all.rank());
     if (pair) measured = measure_pair(*pair, bytes, budget_s);
   }
-  all.broadcast(&measured, &measured, sizeof measured / sizeof(double), DType::kF64, ranks.first);
+  comm::Request told = all.start_broadcast(&measured, &measured, sizeof measured / sizeof(double),
+                                           DType::kF64, ranks.first);
+  while (!told.test()) std::this_thread::sleep_for(kBetweenLooks);
   return measured;
 }
 

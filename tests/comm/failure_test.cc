@@ -309,6 +309,43 @@ TEST(Failure, AKilledRankIsNoticedAndLeavesNothingBehind) {
   EXPECT_EQ(shared_files(), before);
 }
 
+// Who asks again and again whether a call is done hears what a waiting rank would.
+TEST(Failure, ARankThatOnlyTestsNoticesWhatItsPeerDid) {
+  struct Deed {
+    std::function<void(Communicator&)> of_peer;
+    std::string words;
+  };
+  const std::vector<Deed> deeds = {
+      {[](Communicator&) { kill(getpid(), SIGKILL); }, "is dead"},
+      {[](Communicator&) {}, "has destroyed its communicator"},
+      {[](Communicator&) { throw std::runtime_error("no more"); }, "left by an exception"},
+      {[](Communicator& c) { c.start_broadcast(buffer(0), buffer(1), 1, DType::kF32, 0).wait(); },
+       "broadcast"},
+  };
+  for (const bool message : {false, true}) {
+    for (const Deed& deed : deeds) {
+      if (message && deed.words == "broadcast") continue;  // a message does not exclude it
+      const auto outcomes = run_processes(2, [&](Bootstrap& bootstrap) -> std::string {
+        const auto c = Communicator::from_bootstrap(bootstrap, {.timeout_s = kDeadlineS});
+        c->barrier();
+        if (c->rank() == 1) {
+          deed.of_peer(*c);
+          return "";
+        }
+        Request request =
+            message ? c->start_recv(buffer(0), 1, DType::kF32, 1)
+                    : c->start_all_reduce(buffer(0), buffer(1), 1, DType::kF32, ReduceOp::kSum);
+        const auto start = steady_clock::now();
+        while (!request.test())
+          if (seconds_since(start) > kAtOnceS) return "noticed nothing";
+        return "was told that it is done";
+      });
+      EXPECT_TRUE(outcomes[0].threw) << deed.words << ": " << outcomes[0].text;
+      EXPECT_NE(outcomes[0].text.find(deed.words), std::string::npos) << outcomes[0].text;
+    }
+  }
+}
+
 int soak_kills() {
   const char* text = std::getenv("SINEW_SOAK_KILLS");
   return text != nullptr ? static_cast<int>(std::strtol(text, nullptr, 10)) : 8;

@@ -237,6 +237,11 @@ TEST(P2p, MeasuresEachPair) {
   for (const nlohmann::json& row : rows) EXPECT_GT(row["latency_us"].get<double>(), 0);
 }
 
+TEST(P2p, APairMayMeasureForLongerThanRanksWaitForEachOther) {
+  const Outcome outcome = run_sinew_ranks(3, "p2p --bytes 4M --budget-ms 1000 --timeout 2.5");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
 TEST(Launch, RanksMeetOverSocketsWithoutMpiAndEndTogether) {
   const std::string launch = std::string(SINEW_SOURCE_DIR) + "/tools/launch.sh";
   const std::string sinew = std::string(SINEW_BINARY_DIR) + "/sinew";
