@@ -282,7 +282,7 @@ class Engine {
   void hear_all(SmallCall& small);
   void hear_root(SmallCall& small, int root);
   void hear_senders(SmallCall& small);
-  [[nodiscard]] int eager_polls(int peer) const;
+  [[nodiscard]] int eager_polls(int peer, int end) const;
   void await_box(SmallCall& small, int peer, int polls);
   // Numbers the call.
   Signed sign(const CallInfo& call) {

@@ -80,7 +80,7 @@ std::int64_t Engine::pack_parcel(const Ask& ask, std::byte* parcel) const {
 bool Engine::hear_parcels(SmallCall& small) {
   for (int peer = 0; peer < world_; ++peer) {
     if (peer == rank_) continue;
-    if (!boxes_->holds(peer)) await_box(small, peer, eager_polls(peer));
+    if (!boxes_->holds(peer)) await_box(small, peer, eager_polls(peer, world_));
     if (boxes_->sized_payload(peer).empty()) return false;
   }
   boxes_->all_began();

@@ -9,11 +9,8 @@ namespace {
 
 using sched::Collective;
 
-// Polls without a pause before a wait begins: the answer is one cache miss away when the peers call
-// together.
-constexpr int kEagerPolls = 100;
-// The same where ranks share cores, for peers that may be running now: less than the 2 us of a
-// yield that lets another rank run.
+// Where ranks share cores: polls before a wait begins, for peers that may be running now, less than
+// the 2 us of a yield that lets another rank run.
 constexpr int kSharedPolls = 400;
 
 // What this rank writes into its box.
@@ -96,6 +93,10 @@ void Engine::run_small(const CallInfo& call, const Ask& ask) {
   await_own_box(small, mine);
   boxes_->open(mine.flag, share.data, share.size);
   tell_opened(small, mine);
+  count_call(ask.op, ask.count,
+             ask.counts != nullptr ? all_bytes(ask, world_)
+                                   : full_bytes(ask.op, ask.count, ask.dtype, world_),
+             sent_bytes(ask, share, rank_, world_));
   switch (ask.op) {
     case Collective::kBroadcast:
     case Collective::kScatter:
@@ -115,10 +116,6 @@ void Engine::run_small(const CallInfo& call, const Ask& ask) {
   }
   if (ask.count > 0) combine_boxes(ask);
   block_->roster->end(small.number);
-  count_call(ask.op, ask.count,
-             ask.counts != nullptr ? all_bytes(ask, world_)
-                                   : full_bytes(ask.op, ask.count, ask.dtype, world_),
-             sent_bytes(ask, share, rank_, world_));
 }
 
 void Engine::open_box(SmallCall& small, std::uint64_t flag, const void* payload,
@@ -150,9 +147,14 @@ void Engine::tell_opened(SmallCall& small, const Signed& mine) {
   ring_peers(small);
 }
 
+// A look takes the line from its writer, who must have it back before it can write: peers that call
+// together are given a moment. On two cores of an EPYC of the Zen 4 kind with that and the pauses
+// of a wait instead of polls without, a barrier took 124 instead of 140 ns, 221 instead of 338
+// where the cores shared no cache.
 void Engine::hear_all(SmallCall& small) {
+  if (policy_.spins > 0) _mm_pause();
   for (int peer = 0; peer < world_; ++peer) {
-    if (peer != rank_ && !boxes_->holds(peer)) await_box(small, peer, eager_polls(peer));
+    if (peer != rank_ && !boxes_->holds(peer)) await_box(small, peer, eager_polls(peer, world_));
   }
   boxes_->all_began();
 }
@@ -162,7 +164,7 @@ void Engine::hear_root(SmallCall& small, int root) {
   if (boxes_->holds(root)) {
     boxes_->fetch_next(root);
   } else {
-    await_box(small, root, kEagerPolls);
+    await_box(small, root, eager_polls(root, root + 1));
   }
 }
 
@@ -172,19 +174,19 @@ void Engine::hear_senders(SmallCall& small) {
     if (boxes_->holds(peer)) {
       boxes_->fetch_next(peer);
     } else {
-      await_box(small, peer, eager_polls(peer));
+      await_box(small, peer, eager_polls(peer, world_));
     }
   }
   boxes_->all_began();
 }
 
-// Peers below `peer` have been heard. Where ranks share cores, those still missing can all be
+// Of [peer, end) nobody has been heard. Where ranks share cores, those still missing can all be
 // running only if they are fewer than the cores that this rank leaves; else one of them waits for
 // this very core.
-int Engine::eager_polls(int peer) const {
-  if (policy_.spins > 0) return kEagerPolls;
+int Engine::eager_polls(int peer, int end) const {
+  if (policy_.spins > 0) return 0;
   int missing = 0;
-  for (int other = peer; other < world_; ++other) {
+  for (int other = peer; other < end; ++other) {
     if (other != rank_ && !boxes_->holds(other)) ++missing;
   }
   return missing < machine_.cores ? kSharedPolls : 0;

@@ -42,7 +42,9 @@ struct alignas(64) Doorbell {
 class Waiter {
  public:
   Waiter(const WaitPolicy& policy, Doorbell& doorbell) : policy_(policy), doorbell_(doorbell) {}
-  ~Waiter() { doorbell_.sleeping.store(0, std::memory_order_relaxed); }
+  ~Waiter() {
+    if (start_ns_ != 0) doorbell_.sleeping.store(0, std::memory_order_relaxed);
+  }
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
