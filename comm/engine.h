@@ -184,13 +184,6 @@ class Engine {
     bool opened = false;
     bool agreed = false;  // boxes of this very call have shown that the ranks' calls match
   };
-  // What says which call a message belongs to, and the words behind it.
-  struct Signed {
-    std::uint64_t flag;
-    std::uint64_t packed;
-    std::int64_t count;
-    std::uint32_t signature;
-  };
   // Of the ranks during one staged call.
   struct Meetings {
     CallInfo call;
@@ -276,30 +269,33 @@ class Engine {
   void combine_boxes(const Ask& ask);
   void open_box(SmallCall& small, std::uint64_t flag, const void* payload, std::int64_t size);
   // What opening the box of a call that is not yet on the roster begins and ends with.
-  void await_own_box(const SmallCall& small, const Signed& mine);
-  void tell_opened(SmallCall& small, const Signed& mine);
+  void await_own_box(const SmallCall& small);
+  void tell_opened(SmallCall& small);
   void ring_peers(SmallCall& small);
   void hear_all(SmallCall& small);
   void hear_root(SmallCall& small, int root);
   void hear_senders(SmallCall& small);
   [[nodiscard]] int eager_polls(int peer, int end) const;
   void await_box(SmallCall& small, int peer, int polls);
-  // Numbers the call.
-  Signed sign(const CallInfo& call) {
+  // Numbers the call and returns the flag of its messages.
+  std::uint64_t sign(const CallInfo& call) {
     const std::uint64_t packed = call.packed();
-    const std::uint32_t signature = signature_of(packed, call.count);
-    history_ = history_with(history_, signature);
-    return {flag_of(++calls_, history_), packed, call.count, signature};
+    if (packed == signed_.packed && call.count == signed_.count) {
+      history_ = signed_.next_history;
+    } else {
+      signed_ = {packed, call.count, signature_of(packed, call.count), 0};
+      history_ = history_with(history_, signed_.signature);
+    }
+    signed_.next_history = history_with(history_, signed_.signature);
+    return flag_of(++calls_, history_);
   }
   // Puts the call signed last on the roster.
-  void show(const Signed& call) {
-    block_->roster->begin(calls_, call.packed, call.count, call.signature);
-  }
+  void show() { block_->roster->begin(calls_, signed_.packed, signed_.count, signed_.signature); }
   // Numbers the call, puts it on the roster and returns the flag of its messages.
   std::uint64_t announce(const CallInfo& call) {
-    const Signed mine = sign(call);
-    show(mine);
-    return mine.flag;
+    const std::uint64_t flag = sign(call);
+    show();
+    return flag;
   }
   // flag: of a call that was announced already; 0: it is announced now.
   [[nodiscard]] Operation& begin(const CallInfo& call, const Plan& plan, const Ask& ask,
@@ -373,6 +369,14 @@ class Engine {
   std::uint64_t tested_ticks_ = 0;
   std::uint64_t calls_ = 0;
   std::uint32_t history_ = 0;
+  // The call signed last, and the history if the next one is like it: computed after a call's flag,
+  // for which the peers wait.
+  struct {
+    std::uint64_t packed = 0;
+    std::int64_t count = -1;
+    std::uint32_t signature = 0;
+    std::uint32_t next_history = 0;
+  } signed_;
   std::uint64_t started_ = 0;
   bool failed_ = false;
   bool closed_ = false;

@@ -44,15 +44,15 @@ bool Engine::may_be_parcelled(const Ask& ask, std::uint16_t algorithm) const {
 }
 
 void Engine::run_parcelled(const CallInfo& call, const Ask& ask) {
-  const Signed mine = sign(call);
+  const std::uint64_t flag = sign(call);
   SmallCall small{.call = call, .number = calls_, .boxes = boxes_.get()};
   std::array<std::byte, SmallBoxes::kPayloadBytes> parcel;
   const std::int64_t size = pack_parcel(ask, parcel.data());
-  await_own_box(small, mine);
-  boxes_->open_sized(mine.flag, parcel.data(), size);
-  tell_opened(small, mine);
+  await_own_box(small);
+  boxes_->open_sized(flag, parcel.data(), size);
+  tell_opened(small);
   if (size == 0 || !hear_parcels(small)) {
-    wait(begin(call, plan_of(call, ask), ask, mine.flag));
+    wait(begin(call, plan_of(call, ask), ask, flag));
     return;
   }
   take_parcels(small, ask);

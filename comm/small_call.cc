@@ -87,12 +87,12 @@ bool Engine::is_small(const Ask& ask, std::uint16_t algorithm) const {
 }
 
 void Engine::run_small(const CallInfo& call, const Ask& ask) {
-  const Signed mine = sign(call);
+  const std::uint64_t flag = sign(call);
   SmallCall small{.call = call, .number = calls_, .boxes = boxes_.get()};
   const Share share = share_of(ask, rank_, world_);
-  await_own_box(small, mine);
-  boxes_->open(mine.flag, share.data, share.size);
-  tell_opened(small, mine);
+  await_own_box(small);
+  boxes_->open(flag, share.data, share.size);
+  tell_opened(small);
   count_call(ask.op, ask.count,
              ask.counts != nullptr ? all_bytes(ask, world_)
                                    : full_bytes(ask.op, ask.count, ask.dtype, world_),
@@ -134,16 +134,16 @@ void Engine::ring_peers(SmallCall& small) {
 }
 
 // A rank that waits here may wait long, and must be seen to be in this call.
-void Engine::await_own_box(const SmallCall& small, const Signed& mine) {
+void Engine::await_own_box(const SmallCall& small) {
   if (boxes_->free_to_write()) [[likely]]
     return;
-  show(mine);
+  show();
   wait(Pending{.small = &small});
 }
 
 // The roster comes behind the box, for which the peers wait: their answer takes longer.
-void Engine::tell_opened(SmallCall& small, const Signed& mine) {
-  show(mine);
+void Engine::tell_opened(SmallCall& small) {
+  show();
   ring_peers(small);
 }
 
