@@ -256,7 +256,9 @@ class Engine {
   void run_staged(const CallInfo& call, const Ask& ask, std::uint64_t flag = 0);
   void meet(Meetings& meetings);
   [[nodiscard]] SmallCall arrive(Meetings& meetings);
+  [[nodiscard]] kernels::Stores stores_for_reader(int reader) const;
   void put(std::byte* target, const std::byte* source, std::int64_t size, int reader) const;
+  void sum_for_all(const Ask& ask, std::byte* output, std::int64_t count, kernels::Stores stores);
   std::int64_t stage_sums(Meetings& meetings, const Ask& ask, kernels::Stores stores);
   std::int64_t stage_whole(Meetings& meetings, const Ask& ask, kernels::Stores stores);
   std::int64_t stage_parts(Meetings& meetings, const Ask& ask);

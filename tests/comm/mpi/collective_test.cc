@@ -129,6 +129,34 @@ TEST(CollectiveMpi, RanksThatShareCoresGetTheExactResult) {
   ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
+// With a core each, too; summed in one pass into two places where those lie alike, else in two.
+TEST(CollectiveMpi, LargeSumsOfTwoRanksPassThroughTheStage) {
+  const auto communicator = Communicator::from_mpi({});
+  if (communicator->world() != 2 || communicator->transport_name() != "shm")
+    GTEST_SKIP() << "of two ranks over shm";
+  constexpr std::int64_t kBytes = (16 << 20) + 136;
+  std::int64_t calls = 0;
+  for (const ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kAvg}) {
+    for (const DType dtype : {DType::kF32, DType::kU8}) {
+      for (const Place place : {Place::kApart, Place::kInPlace}) {
+        for (const int shift : {0, 1}) {
+          EXPECT_EQ(
+              run_case(*communicator, {.op = sched::Collective::kAllReduce,
+                                       .algorithm = "auto",
+                                       .dtype = dtype,
+                                       .reduce = reduce,
+                                       .count = kBytes / static_cast<std::int64_t>(size_of(dtype)),
+                                       .place = place,
+                                       .shift = shift}),
+              "");
+          ++calls;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(calls_through_stage(*communicator), calls);
+}
+
 // Large messages between ordinary buffers through shared memory, and read out of the sender's.
 TEST(CollectiveMpi, EveryWayOfCopyingGivesTheExactResult) {
   for (const Copies copies : {Copies::kSlots, Copies::kPull}) {
