@@ -18,15 +18,15 @@ namespace {
 template <typename T>
 void forward(NormShape shape, const T* x, const T* weight, const T* bias, float epsilon, T* y,
              float* mean, float* rstd) {
-  norm_forward<Norm::kLayer>(shape.rows, Forward<T>{nullptr, x, weight, bias, epsilon, y, mean,
-                                                    rstd, shape.channels, false});
+  norm_forward<Norm::kLayer>(
+      shape.rows, Forward<T>{nullptr, x, weight, bias, epsilon, y, mean, rstd, shape.channels});
 }
 
 template <typename T>
 void residual_forward(NormShape shape, T* residual, const T* x, const T* weight, const T* bias,
                       float epsilon, T* y, float* mean, float* rstd) {
-  norm_forward<Norm::kLayer>(shape.rows, Forward<T>{residual, x, weight, bias, epsilon, y, mean,
-                                                    rstd, shape.channels, false});
+  norm_forward<Norm::kLayer>(
+      shape.rows, Forward<T>{residual, x, weight, bias, epsilon, y, mean, rstd, shape.channels});
 }
 
 template <typename T>

@@ -18,14 +18,14 @@ namespace {
 template <typename T>
 void forward(NormShape shape, const T* x, const T* weight, float epsilon, T* y, float* rstd) {
   norm_forward<Norm::kRms>(shape.rows, Forward<T>{nullptr, x, weight, nullptr, epsilon, y, nullptr,
-                                                  rstd, shape.channels, false});
+                                                  rstd, shape.channels});
 }
 
 template <typename T>
 void residual_forward(NormShape shape, T* residual, const T* x, const T* weight, float epsilon,
                       T* y, float* rstd) {
   norm_forward<Norm::kRms>(shape.rows, Forward<T>{residual, x, weight, nullptr, epsilon, y, nullptr,
-                                                  rstd, shape.channels, false});
+                                                  rstd, shape.channels});
 }
 
 template <typename T>

@@ -198,6 +198,12 @@ struct WholePastCache : Whole<T> {
   }
 };
 
+// The same elements with stores past the cache where they fill a pack.
+template <typename T>
+HWY_INLINE WholePastCache<T> past_the_cache(const Whole<T>& /*io*/) {
+  return {};
+}
+
 // The same packs with stores into the cache, for a second output of a body.
 template <typename T>
 HWY_INLINE const Whole<T>& into_cache(const Whole<T>& io) {
@@ -253,6 +259,10 @@ struct First {
   }
 };
 
+template <typename T>
+HWY_INLINE const First<T>& past_the_cache(const First<T>& io) {
+  return io;
+}
 template <typename T>
 HWY_INLINE const First<T>& into_cache(const First<T>& io) {
   return io;
