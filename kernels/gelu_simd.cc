@@ -150,6 +150,7 @@ void bias_forward(T* x, const T* bias, T* y, std::int64_t rows, std::int64_t cha
   const bool past_cache = rows_bypass_cache(y, rows, channels, 1);
   for (std::int64_t r = 0; r < rows; ++r, x += channels, y += channels) {
     const auto body = [&](auto io, std::int64_t c) SINEW_LAMBDA {
+      fetch_ahead(x + c);
       // Backward will read the sum as it is stored, so the activation is that of the rounded value.
       into_cache(io).store(add_packs(io.load(x + c), io.load(bias + c)), x + c);
       io.store(apply([&](FloatVec v) SINEW_LAMBDA { return f.value(v); }, io.load(x + c)), y + c);

@@ -24,11 +24,6 @@ enum class Norm { kLayer, kRms };
 
 constexpr int kForwardGroup = 4;
 
-template <typename T>
-HWY_INLINE void fetch_second_level(const T* x) {
-  __builtin_prefetch(x, 0, 2);
-}
-
 template <int rows>
 struct RowVectors {
   FloatVec of[rows];
@@ -58,22 +53,17 @@ struct Forward {
   std::int64_t channels;
 };
 
-// How far ahead of the row that is summed lines are fetched, into the second level: 8 KiB to 64 KiB
-// took the same.
-constexpr std::int64_t kAheadBytes = 16384;
-
 // Adds x to the residual where there is one; returns sum with a pack of the row added: its elements
 // for layer norm, their squares for RMS norm. Lines are fetched ahead where they come from memory;
 // in the cache it would cost f32 4 to 15 % of the time.
 template <Norm kind, bool from_memory, typename T, class Io>
 HWY_INLINE PackOf<T> add_to_row_sum(const Forward<T>& a, Io io, std::int64_t row, std::int64_t c,
                                     const PackOf<T>& sum) {
-  constexpr auto kAhead = kAheadBytes / static_cast<std::int64_t>(sizeof(T));
   const std::int64_t at = row * a.channels + c;
-  if constexpr (from_memory) fetch_second_level(a.x + at + kAhead);
+  if constexpr (from_memory) fetch_ahead(a.x + at);
   auto x = io.load(a.x + at);
   if (a.residual != nullptr) {
-    if constexpr (from_memory) fetch_second_level(a.residual + at + kAhead);
+    if constexpr (from_memory) fetch_ahead(a.residual + at);
     io.store(add_packs(io.load(a.residual + at), x), a.residual + at);
     x = io.load(a.residual + at);  // as it was rounded to T
   }
