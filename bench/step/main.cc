@@ -53,10 +53,10 @@ std::unique_ptr<Peer> start_peer(const std::string& text, const StepCase& step_c
   if (at == std::string::npos || at == 0)
     throw UsageError(fmt::format("peer '{}'; legal values: NAME=COMMAND", text));
   auto peer = std::make_unique<Peer>(text.substr(0, at), text.substr(at + 1), step_case);
-  if (peer->skipped().empty()) return peer;
-  fmt::print("{} is left out of {} {}: {}\n", peer->name(), step_case.model, step_case.dtype,
-             peer->skipped());
-  return nullptr;
+  if (!peer->skipped().empty())
+    fmt::print("{} is left out of {} {}: {}\n", peer->name(), step_case.model, step_case.dtype,
+               peer->skipped());
+  return peer;
 }
 
 // A trainer whose data are random tokens.
@@ -82,7 +82,7 @@ struct OwnTrainer {
 
 using Peers = std::vector<std::unique_ptr<Peer>>;
 
-// Seconds of each step, ours and those of every peer.
+// Seconds of each step, ours and those of every peer; none of a skipped one.
 struct Turns {
   std::vector<double> ours;
   std::vector<std::vector<double>> peers;
@@ -93,10 +93,13 @@ Turns take_turns(OwnTrainer& own, const Peers& peers, std::int64_t steps) {
   turns.peers.resize(peers.size());
   // The first step touches memory for the first time.
   (void)own.step();
-  for (const auto& peer : peers) (void)peer->step();
+  std::vector<std::size_t> running;
+  for (std::size_t p = 0; p < peers.size(); ++p)
+    if (peers[p]->skipped().empty()) running.push_back(p);
+  for (const std::size_t p : running) (void)peers[p]->step();
   for (std::int64_t i = 0; i < steps; ++i) {
     turns.ours.push_back(own.step());
-    for (std::size_t p = 0; p < peers.size(); ++p) turns.peers[p].push_back(peers[p]->step());
+    for (const std::size_t p : running) turns.peers[p].push_back(peers[p]->step());
   }
   return turns;
 }
@@ -115,18 +118,19 @@ class Report {
                 {"beside", 8, true},
                 {"its ms", 8},
                 {"its time / ours", 15}}) {
-    fmt::print("{}\n", table_.header());
+    fmt::print("{}", table_.header());
   }
   // A row for each program beside ours, or one without.
   void add(const StepCase& s, const Turns& turns, const Peers& peers) {
-    if (peers.empty()) add_row(s, turns.ours, "", {});
+    if (peers.empty()) add_row(s, turns.ours, nullptr, {});
     for (std::size_t p = 0; p < peers.size(); ++p)
-      add_row(s, turns.ours, peers[p]->name(), turns.peers[p]);
+      add_row(s, turns.ours, peers[p].get(), turns.peers[p]);
   }
+  void keep() { json_.keep(); }  // the records, once all are added
 
  private:
-  // peer is empty when nothing was measured beside.
-  void add_row(const StepCase& s, const std::vector<double>& ours, const std::string& peer,
+  // peer is null when no program was asked for beside.
+  void add_row(const StepCase& s, const std::vector<double>& ours, const Peer* peer,
                const std::vector<double>& peer_seconds) {
     const auto& convention = sched::find_flops_convention("shapes");
     const auto shape = model::shape_of(model::load_config(s.model));
@@ -152,20 +156,23 @@ class Report {
                                       tools::three_digits(seconds * 1e3),
                                       tools::three_digits(rate * 1e-9),
                                       fmt::format("{:.3f}", rate / peak)};
-    if (peer.empty()) {
+    if (peer == nullptr) {
       cells.insert(cells.end(), {"-", "-", "-"});
+    } else if (!peer->skipped().empty()) {
+      record.add("peer", peer->name()).add("peer_skipped", peer->skipped());
+      cells.insert(cells.end(), {peer->name(), "skipped", "-"});
     } else {
       std::vector<double> ratios;
       for (std::size_t i = 0; i < peer_seconds.size(); ++i)
         ratios.push_back(peer_seconds[i] / ours[i]);
       const double ratio = median(ratios);
-      record.add("peer", peer)
+      record.add("peer", peer->name())
           .add("peer_ms", median(peer_seconds) * 1e3)
           .add("peer_to_ours", ratio);
-      cells.insert(cells.end(), {peer, tools::three_digits(median(peer_seconds) * 1e3),
+      cells.insert(cells.end(), {peer->name(), tools::three_digits(median(peer_seconds) * 1e3),
                                  fmt::format("{:.2f}", ratio)});
     }
-    fmt::print("{}\n", table_.row(cells));
+    fmt::print("{}", table_.row(cells));
     std::fflush(stdout);
     json_.write(record);
   }
@@ -196,7 +203,7 @@ void run_case(const StepCase& s, const Options& options, Report& report) {
   Peers peers;
   for (const std::string& text : {options.peer, options.also}) {
     if (options.alone || text.empty()) continue;
-    if (auto peer = start_peer(text, s)) peers.push_back(std::move(peer));
+    peers.push_back(start_peer(text, s));
   }
   comm::Communicator::run_threads(1, {.transport = "local"}, [&](comm::Communicator& world) {
     OwnTrainer own(*plan, world);
@@ -229,6 +236,7 @@ int run(int argc, char** argv) {
     if (options.dtype != "all" && s.dtype != options.dtype) continue;
     run_case(s, options, report);
   }
+  report.keep();
   return 0;
 }
 

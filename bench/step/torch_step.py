@@ -5,11 +5,15 @@ gradients, clipping to norm 1, AdamW; f32, or bf16 by autocast over f32 weights.
 """
 import sys
 import time
+from pathlib import Path
 
 try:
     import torch
 except ImportError:
     print("skipped: needs PyTorch (python3-torch)", flush=True)
+    sys.exit(0)
+if sys.argv[8] == "bf16" and "avx512_bf16" not in Path("/proc/cpuinfo").read_text():
+    print("skipped: bf16 needs AVX512-BF16", flush=True)
     sys.exit(0)
 from torch import nn
 from torch.nn import functional as F
