@@ -29,9 +29,10 @@ constexpr std::int64_t kExposedPiece = 256 << 10;
 // The rest was measured on two cores of an EPYC of the Zen 4 kind under a hypervisor that moves
 // them between one third-level cache and two ("far"), f32, 2 ranks.
 //
-// Reading a peer's memory costs 0.3 us per page before the first byte: an all-gather of 64 KiB
-// takes 5.1 us by reading, 4.7 by slots; of 512 KiB 24 and 32 us.
-constexpr std::int64_t kPullBytes = 128 << 10;
+// Reading a peer's memory costs 0.3 us per page before the first byte: messages of 32 KiB of an
+// all-to-all take 7.4 us by reading, 6.4 by slots; of 64 KiB 11 and 13 us, with four ranks on the
+// two cores 51 and 75.
+constexpr std::int64_t kPullBytes = 64 << 10;
 constexpr std::int64_t kPulledPiece = 1 << 20;
 // Past the cache a slot costs its writer twice as much and saves its reader the fetching of dirty
 // lines. That pays when the writer has nothing else to do (broadcast of 64 KiB: 5.9 instead of 9.0
