@@ -120,6 +120,9 @@ void occupy_standard_streams() {
 
 int run_main(int argc, char** argv) {
   occupy_standard_streams();
+  // Where a container has no /sys, hwloc, ours and MPI's, goes on with less; it need not say so
+  // several times over.
+  setenv("HWLOC_HIDE_ERRORS", "2", 0);
   std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit of its size is an error like a full disk
   const Launcher launcher = launcher_of_environment();
   try {

@@ -222,6 +222,14 @@ const std::vector<std::pair<int, Bad>> kBadTogether = {
     {3, {train("--tp 3"), {"tp 3", "heads", "1, 2, 4"}}},
 };
 
+// As in a container or chroot without /sys, of which hwloc would tell in lines of its own.
+TEST(CommandLine, AMachineThatShowsNoTopologyIsNoLineOfItsOwn) {
+  const TestFolder nothing;
+  const Outcome outcome = run_process(
+      {"env", "HWLOC_FSROOT=" + nothing.path(""), SINEW_BINARY_DIR "/sinew", "train"}, 60000);
+  expect_refused(outcome, {"train", {"--data"}});
+}
+
 TEST(CommandLine, RefusesBadInputInOneLine) {
   const TestFolder folder;
   std::vector<Bad> all = bad_runs(folder);
