@@ -8,6 +8,7 @@ set -uo pipefail
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_orte_execute_quiet=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+export HWLOC_HIDE_ERRORS=${HWLOC_HIDE_ERRORS:-2}  # where a container has no /sys, the launcher need not tell
 # The first word that is a program's path, else one that is found along PATH.
 program=
 for word in "$@"; do

@@ -225,9 +225,13 @@ const std::vector<std::pair<int, Bad>> kBadTogether = {
 // As in a container or chroot without /sys, of which hwloc would tell in lines of its own.
 TEST(CommandLine, AMachineThatShowsNoTopologyIsNoLineOfItsOwn) {
   const TestFolder nothing;
-  const Outcome outcome = run_process(
-      {"env", "HWLOC_FSROOT=" + nothing.path(""), SINEW_BINARY_DIR "/sinew", "train"}, 60000);
-  expect_refused(outcome, {"train", {"--data"}});
+  const std::string sinew = SINEW_BINARY_DIR "/sinew";
+  const std::string root = "HWLOC_FSROOT=" + nothing.path("");
+  expect_refused(run_process({"env", root, sinew, "train"}, 60000), {"train", {"--data"}});
+  expect_refused(run_process({"env", root, SINEW_SOURCE_DIR "/tools/mpirun.sh", "-n", "2", sinew,
+                              "topo", "--jsn"},
+                             60000),
+                 {"topo --jsn", {"'--jsn'"}});
 }
 
 TEST(CommandLine, RefusesBadInputInOneLine) {
