@@ -36,7 +36,8 @@ constexpr int kMostStagedRanks = 64;
 // 500 us of a processor's time stamps. A clock would wait for all that is under way in memory, as
 // long as a sixth of a message through shared memory takes.
 constexpr std::uint64_t kHearTicks = 500'000;
-// The same of the slow checks, of a rank that asks whether a call is done and does not wait.
+// Between two rounds of the slow checks, of a rank that asks whether a call is done and does not
+// wait.
 constexpr std::uint64_t kTestTicks = 10 * kHearTicks;
 
 // A communicator and those split from it belong to the thread that made them.

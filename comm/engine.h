@@ -247,7 +247,12 @@ class Engine {
   [[nodiscard]] std::int64_t move_symmetric(const Ask& ask);
   void reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t size,
                      kernels::Stores stores);
-  void reduce_past_cache(const Ask& ask, std::int64_t offset, std::int64_t size);
+  // From where sources_ stand, as many elements of each.
+  void reduce_sources(const Ask& ask, void* target, std::int64_t count);
+  // The same into each target, past the cache. False: not done, as the targets' lines differ or the
+  // sums are to be divided.
+  [[nodiscard]] bool reduce_past_cache(const Ask& ask, std::span<void* const> targets,
+                                       std::int64_t count);
   void spread(const std::byte* data, std::int64_t offset, std::int64_t size,
               kernels::Stores stores);
   [[nodiscard]] const std::byte* mapped(int peer, Regions::Place place, std::int64_t size);

@@ -200,6 +200,11 @@ void Engine::await_box(SmallCall& small, int peer, int polls) {
   wait(Pending{.small = &small});
 }
 
+void Engine::reduce_sources(const Ask& ask, void* target, std::int64_t count) {
+  kernels::reduce_many(ask.reduce, ask.dtype, target, sources_, count);
+  if (ask.reduce == ReduceOp::kAvg) kernels::scale(ask.dtype, target, count, world_);
+}
+
 // Every box that this rank needs holds its peer's share. The own share is read from the input.
 void Engine::combine_boxes(const Ask& ask) {
   auto* output = static_cast<std::byte*>(ask.output);
@@ -216,9 +221,7 @@ void Engine::combine_boxes(const Ask& ask) {
       const std::byte* share = peer == rank_ ? input : boxes_->payload(peer, box_size);
       sources_[static_cast<std::size_t>(peer)] = share + offset;
     }
-    const std::int64_t count = part / static_cast<std::int64_t>(size_of(ask.dtype));
-    kernels::reduce_many(ask.reduce, ask.dtype, output, sources_, count);
-    if (ask.reduce == ReduceOp::kAvg) kernels::scale(ask.dtype, output, count, world_);
+    reduce_sources(ask, output, part / static_cast<std::int64_t>(size_of(ask.dtype)));
   };
   const auto gather = [&] {
     std::byte* target = output;

@@ -174,16 +174,13 @@ std::int64_t Engine::stage_sums(Meetings& meetings, const Ask& ask, kernels::Sto
 void Engine::sum_for_all(const Ask& ask, std::byte* output, std::int64_t count,
                          kernels::Stores stores) {
   std::byte* const shared = stage_->result(rank_);
+  void* const targets[] = {shared, output};
   if (stores == kernels::Stores::kPastCache && stores_for_reader(-1) == stores &&
-      (output - shared) % kLine == 0 && ask.reduce != ReduceOp::kAvg) {
-    void* const targets[] = {shared, output};
-    kernels::reduce_many_to(ask.reduce, ask.dtype, targets, sources_, count);
+      reduce_past_cache(ask, targets, count))
     return;
-  }
   const std::int64_t size = count * static_cast<std::int64_t>(size_of(ask.dtype));
   tile_.resize(std::max(tile_.size(), static_cast<std::size_t>(size)));
-  kernels::reduce_many(ask.reduce, ask.dtype, tile_.data(), sources_, count);
-  if (ask.reduce == ReduceOp::kAvg) kernels::scale(ask.dtype, tile_.data(), count, world_);
+  reduce_sources(ask, tile_.data(), count);
   put(shared, tile_.data(), size, -1);
   copy(output, tile_.data(), size, stores);
 }
@@ -248,9 +245,7 @@ std::int64_t Engine::stage_parts(Meetings& meetings, const Ask& ask) {
       sources_[static_cast<std::size_t>(peer)] =
           peer == rank_ ? input + rank_ * part + at : stage_->tile(peer) + rank_ * piece;
     }
-    kernels::reduce_many(ask.reduce, ask.dtype, output + at, sources_, size / element);
-    if (ask.reduce == ReduceOp::kAvg)
-      kernels::scale(ask.dtype, output + at, size / element, world_);
+    reduce_sources(ask, output + at, size / element);
     stage_->next_round();
   }
   return part * (world_ - 1);

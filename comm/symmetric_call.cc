@@ -54,12 +54,12 @@ Regions::Place place_for_all(const Regions& regions, const std::vector<int>& ori
 }
 
 // Whether a cache line of one is one of all.
-bool lie_alike(const std::vector<std::byte*>& targets) {
-  const auto place = [](const std::byte* target) {
+bool lie_alike(std::span<void* const> targets) {
+  const auto place = [](const void* target) {
     return reinterpret_cast<std::uintptr_t>(target) % 64;
   };
   return std::ranges::all_of(
-      targets, [&](const std::byte* target) { return place(target) == place(targets.front()); });
+      targets, [&](const void* target) { return place(target) == place(targets.front()); });
 }
 
 // The closing exchange's flag: the call's number, so that errors can name the call, and another
@@ -131,8 +131,7 @@ std::int64_t Engine::move_symmetric(const Ask& ask) {
       const std::int64_t part = ask.count * element;
       for (const void*& source : sources_)
         source = static_cast<const std::byte*>(source) + rank_ * part;
-      kernels::reduce_many(ask.reduce, ask.dtype, ask.output, sources_, ask.count);
-      if (ask.reduce == ReduceOp::kAvg) kernels::scale(ask.dtype, ask.output, ask.count, world_);
+      reduce_sources(ask, ask.output, ask.count);
       return part * (world_ - 1);
     }
     case Collective::kAllGather: {
@@ -156,28 +155,29 @@ void Engine::reduce_to_all(const Ask& ask, std::int64_t offset, std::int64_t siz
                            kernels::Stores stores) {
   const bool streams = stores == kernels::Stores::kPastCache;
   for (void const*& source : sources_) source = static_cast<const std::byte*>(source) + offset;
-  if (streams && lie_alike(targets_) && ask.reduce != ReduceOp::kAvg)
-    return reduce_past_cache(ask, offset, size);
-  if (streams) tile_.resize(std::max(tile_.size(), static_cast<std::size_t>(kTileBytes)));
   const auto element = static_cast<std::int64_t>(size_of(ask.dtype));
+  if (streams) {
+    std::vector<void*> targets;
+    for (int step = 1; step <= world_; ++step)
+      targets.push_back(targets_[static_cast<std::size_t>((rank_ + step) % world_)] + offset);
+    if (reduce_past_cache(ask, targets, size / element)) return;
+    tile_.resize(std::max(tile_.size(), static_cast<std::size_t>(kTileBytes)));
+  }
   for (std::int64_t done = 0; done < size; done += kTileBytes) {
     const std::int64_t tile = std::min(kTileBytes, size - done);
     // A store past the cache must not read its line first, so the sum is made elsewhere.
     std::byte* sum = streams ? tile_.data() : static_cast<std::byte*>(ask.output) + offset + done;
-    kernels::reduce_many(ask.reduce, ask.dtype, sum, sources_, tile / element);
-    if (ask.reduce == ReduceOp::kAvg) kernels::scale(ask.dtype, sum, tile / element, world_);
+    reduce_sources(ask, sum, tile / element);
     spread(sum, offset + done, tile, stores);
     for (void const*& source : sources_) source = static_cast<const std::byte*>(source) + tile;
   }
 }
 
-// From where sources_ stand, in one pass, so that memory is read while it is written.
-void Engine::reduce_past_cache(const Ask& ask, std::int64_t offset, std::int64_t size) {
-  std::vector<void*> targets;
-  for (int step = 1; step <= world_; ++step)
-    targets.push_back(targets_[static_cast<std::size_t>((rank_ + step) % world_)] + offset);
-  kernels::reduce_many_to(ask.reduce, ask.dtype, targets, sources_,
-                          size / static_cast<std::int64_t>(size_of(ask.dtype)));
+// In one pass, so that memory is read while it is written.
+bool Engine::reduce_past_cache(const Ask& ask, std::span<void* const> targets, std::int64_t count) {
+  if (ask.reduce == ReduceOp::kAvg || !lie_alike(targets)) return false;
+  kernels::reduce_many_to(ask.reduce, ask.dtype, targets, sources_, count);
+  return true;
 }
 
 // Copies to every rank's output at `offset`, beginning with the next rank's, so that the ranks do

@@ -23,7 +23,7 @@ template <std::int64_t pack, typename T>
 HWY_INLINE void prefetch_at(const T* row, std::int64_t c) {
   constexpr std::int64_t kLineElements = 64 / sizeof(T);
   if (row == nullptr) return;
-  for (std::int64_t i = 0; i < pack; i += kLineElements) __builtin_prefetch(row + c + i, 0, 2);
+  for (std::int64_t i = 0; i < pack; i += kLineElements) fetch_second_level(row + c + i);
 }
 
 template <typename T>

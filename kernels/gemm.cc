@@ -42,8 +42,7 @@ struct Grid {
 // tiles, 0.1 cycles, or 0.6 where it is stored transposed; and the panels of fewer rows stay nearer
 // to the core while columns pass by. A transposed A counts six times: of bf16, with 2 to 4 times as
 // many columns as rows, cut columns cost 2 to 5 % more time than cut rows, and with 8 times as many
-// the same. A part below 2^21 operations (some 20 us) is not worth waking
-// a thread for.
+// the same. A part below 2^21 operations (some 20 us) is not worth waking a thread for.
 Grid choose_grid(const GemmShape& shape, int threads) {
   constexpr double kGrainFlops = 2097152;
   const double flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
