@@ -34,7 +34,9 @@ HWY_INLINE void for_each_dropped(const RandomStream& random, std::uint32_t thres
           });
         };
         if constexpr (past_cache) {
-          for_each_pack_past_cache<T>(piece, pack);
+          // Not paced: while bits are drawn, memory catches up.
+          for_each_pack<T>(
+              piece, [&](auto io, std::int64_t i) SINEW_LAMBDA { pack(past_the_cache(io), i); });
         } else {
           for_each_pack<T>(piece, pack);
         }

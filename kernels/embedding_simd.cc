@@ -2,8 +2,6 @@
 // order.
 #include "kernels/embedding.h"
 
-#include <algorithm>
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/embedding_simd.cc"
 #include "kernels/simd_targets.h"
@@ -20,7 +18,6 @@ namespace {
 // three, 1.96 and 2.37 four; bf16 0.98 and 3.5, 0.87 and 3.3, 0.94 and 3.8. `pack`: the elements
 // worked on at a time, one line or more of the row.
 constexpr std::int64_t kRowsAhead = 3;
-constexpr int kRowsAtOnce = 16;
 
 template <std::int64_t pack, typename T>
 HWY_INLINE void prefetch_at(const T* row, std::int64_t c) {
@@ -35,11 +32,6 @@ const T* row_of(const EmbeddingShape& shape, const T* table, std::int32_t token)
   return row >= 0 && row < shape.rows ? table + row * shape.channels : nullptr;
 }
 
-template <typename T>
-const T* position_of(const EmbeddingShape& shape, const T* positions, std::int64_t token) {
-  return positions != nullptr ? positions + token % shape.time * shape.channels : nullptr;
-}
-
 // target = a + b, either may be null for zeros.
 template <typename T, class Io>
 HWY_INLINE void embed(Io io, const T* a, const T* b, T* target, std::int64_t c) {
@@ -49,44 +41,28 @@ HWY_INLINE void embed(Io io, const T* a, const T* b, T* target, std::int64_t c) 
   io.store(value, target + c);
 }
 
-// y's rows past the cache, a line of each of several in turn: the hardware then follows as many rows
-// of the table at a time, where of one it has run ahead only when the row ends.
-template <typename T>
-void forward_past_cache(const EmbeddingShape& shape, const std::int32_t* tokens, const T* table,
-                        const T* positions, T* y, std::int64_t first_token,
-                        std::int64_t last_token) {
-  const std::int64_t channels = shape.channels;
-  for (std::int64_t i = first_token; i < last_token; i += kRowsAtOnce) {
-    const auto rows = static_cast<int>(std::min<std::int64_t>(kRowsAtOnce, last_token - i));
-    const T* source[kRowsAtOnce];
-    const T* position[kRowsAtOnce];
-    for (int r = 0; r < rows; ++r) {
-      source[r] = row_of(shape, table, tokens[i + r]);
-      position[r] = position_of(shape, positions, i + r);
-    }
-    for_each_pack_past_cache<T>(channels, [&](auto io, std::int64_t c) SINEW_LAMBDA {
-      for (int r = 0; r < rows; ++r) embed(io, source[r], position[r], y + (i + r) * channels, c);
-    });
-  }
-  hwy::FlushStream();
-}
-
 template <typename T>
 void forward(const EmbeddingShape& shape, const std::int32_t* tokens, const T* table,
              const T* positions, T* y, std::int64_t first_token, std::int64_t last_token) {
   const std::int64_t channels = shape.channels;
-  if (rows_bypass_cache(y + first_token * channels, last_token - first_token, channels, 1))
-    return forward_past_cache(shape, tokens, table, positions, y, first_token, last_token);
+  const bool past_cache =
+      rows_bypass_cache(y + first_token * channels, last_token - first_token, channels, 1);
   for (std::int64_t i = first_token; i < last_token; ++i) {
     const T* source = row_of(shape, table, tokens[i]);
     const T* next =
         i + kRowsAhead < last_token ? row_of(shape, table, tokens[i + kRowsAhead]) : nullptr;
-    const T* position = position_of(shape, positions, i);
-    for_each_pack<T>(channels, [&](auto io, std::int64_t c) SINEW_LAMBDA {
+    const T* position = positions != nullptr ? positions + (i % shape.time) * channels : nullptr;
+    const auto body = [&](auto io, std::int64_t c) SINEW_LAMBDA {
       prefetch_at<kPackElements<T>>(next, c);
       embed(io, source, position, y + i * channels, c);
-    });
+    };
+    if (past_cache) {
+      for_each_pack_past_cache<T>(channels, body);
+    } else {
+      for_each_pack<T>(channels, body);
+    }
   }
+  if (past_cache) hwy::FlushStream();
 }
 
 template <typename T>

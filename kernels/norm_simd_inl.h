@@ -158,6 +158,7 @@ HWY_INLINE void forward_rows(const Forward<T>& a, std::int64_t begin, std::int64
     }
   };
   float sums[rows];
+  std::int64_t delay = 0;
   for (int r = 0; r < rows; ++r) {
     sums[r] =
         sum_over<T>(a.channels, [&](auto io, std::int64_t c, const PackOf<T>& sum) SINEW_LAMBDA {
@@ -172,7 +173,8 @@ HWY_INLINE void forward_rows(const Forward<T>& a, std::int64_t begin, std::int64
       sums[r] =
           sum_over<T>(a.channels, [&](auto io, std::int64_t c, const PackOf<T>& sum) SINEW_LAMBDA {
             row.write(out(io), c);
-            return add_to_row_sum<kind, past_cache>(a, io, first + rows + r, c, sum);
+            if constexpr (past_cache) delay = paced<T>(delay, 0);
+            return add_to_row_sum<kind, past_cache>(a, io, first + rows + r, c + delay, sum);
           });
     }
   }

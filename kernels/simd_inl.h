@@ -278,6 +278,26 @@ HWY_INLINE void fetch_ahead(const T* x) {
   fetch_second_level(x + 16384 / sizeof(T));
 }
 
+// i + by, eight cycles after i for each line of a pack, by way of multiplications by one. A core
+// copies a line from and to memory in nine. Loops that compute faster ran ahead of it as far as the
+// processor's window reaches, what they fetched stood before what they needed, and all took longer:
+// with indices that come no sooner than memory, 4096 x 2048 RMS norm f32 takes 1.3 for 1.75 ms, a
+// lookup of 8192 x 768 1.1 for 1.3, with positions 1.2 for 1.7. Seven and nine cycles are 0 to 7 %
+// worse.
+template <typename T>
+HWY_INLINE std::int64_t paced(std::int64_t i, std::int64_t by) {
+#if HWY_ARCH_X86
+  if constexpr (kPackElements<T> * sizeof(T) == 64) {
+    asm volatile("imul $1, %0, %0; imul $1, %0, %0; add $0, %0; add %1, %0" : "+r"(i) : "ri"(by));
+  } else {
+    asm volatile("imul $1, %0, %0; add %1, %0" : "+r"(i) : "ri"(by));
+  }
+  return i;
+#else
+  return i + by;
+#endif
+}
+
 // Calls body(io, i) on consecutive packs that cover [0, count).
 template <typename T, class Body>
 HWY_INLINE void for_each_pack(std::int64_t count, const Body& body) {
@@ -291,7 +311,8 @@ HWY_INLINE void for_each_pack(std::int64_t count, const Body& body) {
 template <typename T, class Body>
 HWY_INLINE void for_each_pack_past_cache(std::int64_t count, const Body& body) {
   std::int64_t i = 0;
-  for (; i + kPackElements<T> <= count; i += kPackElements<T>) body(WholePastCache<T>{}, i);
+  for (; i + kPackElements<T> <= count; i = paced<T>(i, kPackElements<T>))
+    body(WholePastCache<T>{}, i);
   if (i < count) body(First<T>{static_cast<std::size_t>(count - i)}, i);
 }
 
