@@ -310,8 +310,8 @@ class Engine {
   void complete(Operation& operation);
   void count_call(sched::Collective op, std::int64_t count, std::int64_t payload_bytes,
                   std::int64_t sent_bytes);
-  [[nodiscard]] Transfer make_transfer(std::int64_t count, DType dtype, int peer, int tag) const;
-  [[nodiscard]] Transfer& start_transfer(const Transfer& transfer);
+  [[nodiscard]] MessageAsk message_ask(std::int64_t count, DType dtype, int peer, int tag) const;
+  [[nodiscard]] Transfer& start_transfer(const MessageAsk& ask);
   [[nodiscard]] Progress progress_of(Transfer& started);
 
   // Moves everything in flight. kFailed after a fault, which raise() then puts into words.

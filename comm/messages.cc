@@ -17,7 +17,7 @@ TransferQueue& Messages::queue_of(const Transfer& transfer) {
   return queues_[lane * 2 + static_cast<std::size_t>(transfer.direction)];
 }
 
-Transfer& Messages::start(const Transfer& transfer) {
+Transfer& Messages::start(const MessageAsk& ask) {
   std::unique_ptr<Transfer> owned;
   if (spare_.empty()) {
     owned = std::make_unique<Transfer>();
@@ -25,8 +25,11 @@ Transfer& Messages::start(const Transfer& transfer) {
     owned = std::move(spare_.back());
     spare_.pop_back();
   }
-  *owned = transfer;
   Transfer& started = *owned;
+  static_cast<MessageAsk&>(started) = ask;
+  started.moved = 0;
+  started.newest = 0;
+  started.opened = started.complete = started.detached = false;
   started.queue = &queue_of(started);
   started.turn = started.queue->started++;
   // The queue's turn is the call number of a message: the i-th send meets the i-th receive.

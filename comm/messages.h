@@ -21,20 +21,23 @@ namespace sinew::comm {
 
 struct TransferQueue;
 
-struct Transfer {
+// What a caller asks for.
+struct MessageAsk {
   enum class Direction : std::uint8_t { kSend, kReceive } direction = Direction::kSend;
   CallInfo call;
   int peer = 0;
-  int lane = 0;
+  int lane = 0;  // kFirstTagLane + tag, or kSetupLane
+  const std::byte* source = nullptr;
+  std::byte* target = nullptr;
+  std::int64_t size = 0;
+};
+
+struct Transfer : MessageAsk {
   TransferQueue* queue = nullptr;
   Transfer* next = nullptr;  // started after it in its queue
   std::uint64_t turn = 0;    // place in its queue
   std::uint64_t flag = 0;
-  const std::byte* source = nullptr;
-  std::byte* target = nullptr;
-  std::int64_t size = 0;
   std::int64_t moved = 0;
-  std::int64_t used = 0;     // of the incoming message under way
   std::uint64_t newest = 0;  // exposed message to be released, 0: none
   bool opened = false;
   bool complete = false;
@@ -55,8 +58,8 @@ class Messages {
  public:
   Messages(Transport& transport, int rank, int world);
 
-  // The result stays valid until retire(). lane: kFirstTagLane + tag, or kSetupLane.
-  [[nodiscard]] Transfer& start(const Transfer& transfer);
+  // The result stays valid until retire().
+  [[nodiscard]] Transfer& start(const MessageAsk& ask);
   void retire(Transfer& transfer);
 
   // kMoved when any transfer moved, kFailed with `fault` and the transfer at fault.

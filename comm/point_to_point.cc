@@ -10,7 +10,7 @@ namespace sinew::comm {
 
 static_assert(Communicator::kTags == kTagLanes);
 
-Transfer Engine::make_transfer(std::int64_t count, DType dtype, int peer, int tag) const {
+MessageAsk Engine::message_ask(std::int64_t count, DType dtype, int peer, int tag) const {
   if (count < 0)
     throw UsageError(fmt::format("count {} is negative; legal values: 0 and more", count));
   const std::int64_t most =
@@ -26,15 +26,13 @@ Transfer Engine::make_transfer(std::int64_t count, DType dtype, int peer, int ta
     throw UsageError(
         fmt::format("tag {} is out of range; legal values: 0 to {}", tag, kTagLanes - 1));
   }
-  Transfer transfer;
-  transfer.call = {.kind = CallKind::kMessage,
+  return {.call = {.kind = CallKind::kMessage,
                    .dtype = dtype,
                    .tag = static_cast<std::uint16_t>(tag),
-                   .count = count};
-  transfer.peer = peer;
-  transfer.lane = kFirstTagLane + tag;
-  transfer.size = count * static_cast<std::int64_t>(size_of(dtype));
-  return transfer;
+                   .count = count},
+          .peer = peer,
+          .lane = kFirstTagLane + tag,
+          .size = count * static_cast<std::int64_t>(size_of(dtype))};
 }
 
 namespace {
@@ -48,21 +46,21 @@ void check_data(const void* data, std::int64_t size) {
 
 void Engine::check_message(const void* data, std::int64_t count, DType dtype, int peer,
                            int tag) const {
-  check_data(data, make_transfer(count, dtype, peer, tag).size);
+  check_data(data, message_ask(count, dtype, peer, tag).size);
 }
 
-Transfer& Engine::start_transfer(const Transfer& transfer) {
+Transfer& Engine::start_transfer(const MessageAsk& ask) {
   raise_if_poisoned();
-  check_data(transfer.source != nullptr ? transfer.source : transfer.target, transfer.size);
-  Transfer& started = messages_->start(transfer);
-  const bool sends = transfer.direction == Transfer::Direction::kSend;
+  check_data(ask.source != nullptr ? ask.source : ask.target, ask.size);
+  Transfer& started = messages_->start(ask);
+  const bool sends = ask.direction == MessageAsk::Direction::kSend;
   if (sends) block_->roster->note_send(started.flag, started.call);
-  if (transfer.lane != kSetupLane) {
+  if (ask.lane != kSetupLane) {
     Counter& counter = sends ? counters_.send : counters_.recv;
     ++counter.calls;
-    counter.elements += transfer.call.count;
-    counter.payload_bytes += transfer.size;
-    if (sends) counter.sent_bytes += transfer.size;
+    counter.elements += ask.call.count;
+    counter.payload_bytes += ask.size;
+    if (sends) counter.sent_bytes += ask.size;
   }
   if (progress_of(started) == Progress::kFailed) raise_fault();
   return started;
@@ -77,17 +75,17 @@ Progress Engine::progress_of(Transfer& started) {
 }
 
 Transfer& Engine::start_send(const void* data, std::int64_t count, DType dtype, int peer, int tag) {
-  Transfer transfer = make_transfer(count, dtype, peer, tag);
-  transfer.direction = Transfer::Direction::kSend;
-  transfer.source = static_cast<const std::byte*>(data);
-  return start_transfer(transfer);
+  MessageAsk ask = message_ask(count, dtype, peer, tag);
+  ask.direction = MessageAsk::Direction::kSend;
+  ask.source = static_cast<const std::byte*>(data);
+  return start_transfer(ask);
 }
 
 Transfer& Engine::start_recv(void* data, std::int64_t count, DType dtype, int peer, int tag) {
-  Transfer transfer = make_transfer(count, dtype, peer, tag);
-  transfer.direction = Transfer::Direction::kReceive;
-  transfer.target = static_cast<std::byte*>(data);
-  return start_transfer(transfer);
+  MessageAsk ask = message_ask(count, dtype, peer, tag);
+  ask.direction = MessageAsk::Direction::kReceive;
+  ask.target = static_cast<std::byte*>(data);
+  return start_transfer(ask);
 }
 
 void Engine::send(const void* data, std::int64_t count, DType dtype, int peer, int tag) {
@@ -100,8 +98,7 @@ void Engine::send(const void* data, std::int64_t count, DType dtype, int peer, i
 }
 
 void Engine::recv(void* data, std::int64_t count, DType dtype, int peer, int tag) {
-  const Transfer checked = make_transfer(count, dtype, peer, tag);
-  if (peer == rank_ && !messages_->self_send_waits(checked.lane)) {
+  if (peer == rank_ && !messages_->self_send_waits(message_ask(count, dtype, peer, tag).lane)) {
     throw UsageError(fmt::format("recv from the own rank {}, tag {}: no send to it was made before",
                                  rank_, tag));
   }

@@ -53,18 +53,14 @@ void Engine::gather_from(const std::vector<int>& members, const CallInfo& call,
       std::memcpy(slot, mine.data(), mine.size());
       continue;
     }
-    Transfer transfer;
-    transfer.call = call;
-    transfer.peer = members[i];
-    transfer.lane = kSetupLane;
-    transfer.size = size;
-    transfer.direction = Transfer::Direction::kSend;
-    transfer.source = mine.data();
-    transfers.push_back(&start_transfer(transfer));
-    transfer.direction = Transfer::Direction::kReceive;
-    transfer.source = nullptr;
-    transfer.target = slot;
-    transfers.push_back(&start_transfer(transfer));
+    MessageAsk ask{.call = call, .peer = members[i], .lane = kSetupLane, .size = size};
+    ask.direction = MessageAsk::Direction::kSend;
+    ask.source = mine.data();
+    transfers.push_back(&start_transfer(ask));
+    ask.direction = MessageAsk::Direction::kReceive;
+    ask.source = nullptr;
+    ask.target = slot;
+    transfers.push_back(&start_transfer(ask));
   }
   for (Transfer* transfer : transfers) wait(*transfer);
 }

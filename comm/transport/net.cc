@@ -105,17 +105,18 @@ Sent NetTransport::send(int peer, int lane, std::uint64_t flag, const std::byte*
   int& owed = incoming_[index(peer, lane)].owed;
   out.exposed[place] = sent.exposed;
   if (sent.exposed) ++borrowed_;
-  const bool lent = wire_->post({.peer = peer,
-                                 .lane = lane,
-                                 .place = place,
-                                 .flag = flag,
-                                 .data = data,
-                                 .size = sent.size_bytes,
-                                 .credits = std::exchange(owed, 0),
-                                 .exposed_bytes = sent.exposed ? size_bytes : 0});
+  const Wire::Posted posted = wire_->post({.peer = peer,
+                                           .lane = lane,
+                                           .place = place,
+                                           .flag = flag,
+                                           .data = data,
+                                           .size = sent.size_bytes,
+                                           .credits = std::exchange(owed, 0),
+                                           .exposed_bytes = sent.exposed ? size_bytes : 0});
+  if (posted == Wire::Posted::kSent) this->sent(peer, lane, place);
   if (lane != kNoticeLane) {
     counters_.sent_bytes += sent.size_bytes;
-    if (!sent.exposed || !lent) counters_.staged_bytes += sent.size_bytes;
+    if (!sent.exposed || posted == Wire::Posted::kCopied) counters_.staged_bytes += sent.size_bytes;
   }
   return sent;
 }
@@ -232,20 +233,6 @@ void NetTransport::release(int peer, int lane) {
   in.owed = 0;
 }
 
-// The oldest message goes where it is wanted at once; others may turn out to be wanted elsewhere.
-std::byte* NetTransport::room_for(int peer, int lane, int place, std::int64_t size) {
-  Incoming& in = incoming_[index(peer, lane)];
-  Incoming::Arrival& arrival = in.arrivals[place];
-  CHECK(arrival.state == Incoming::State::kNone);
-  const bool oldest = place == static_cast<int>(in.taken % kDepth);
-  std::byte* room = oldest && in.now.target != nullptr && size <= in.now.ready_bytes
-                        ? in.now.target
-                        : slots_.get() + layout_.offset(peer, lane, place);
-  arrival.data = room;
-  arrival.state = Incoming::State::kFilling;
-  return room;
-}
-
 void NetTransport::arrived(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) {
   Incoming::Arrival& arrival = incoming_[index(peer, lane)].arrivals[place];
   ++events_;
@@ -256,12 +243,27 @@ void NetTransport::arrived(int peer, int lane, int place, std::uint64_t flag, st
     return;
   }
   CHECK_LE(size, layout_.slot_bytes(lane));
-  const std::byte* data = arrival.data;
-  if (arrival.state != Incoming::State::kFilling) {
-    CHECK(arrival.state == Incoming::State::kNone);
-    data = slots_.get() + layout_.offset(peer, lane, place);
-  }
-  arrival = {flag, size, data, Incoming::State::kHere};
+  CHECK(arrival.state == Incoming::State::kNone);
+  arrival = {flag, size, slots_.get() + layout_.offset(peer, lane, place), Incoming::State::kHere};
+}
+
+// The oldest message goes where it is wanted at once; others may turn out to be wanted elsewhere.
+void NetTransport::brought(int peer, int lane, int place, std::uint64_t flag,
+                           std::span<const std::byte> block, int credits) {
+  if (credits > 0) credited(peer, lane, credits);
+  const std::int64_t size = std::ssize(block);
+  CHECK_LE(size, layout_.slot_bytes(lane));
+  Incoming& in = incoming_[index(peer, lane)];
+  Incoming::Arrival& arrival = in.arrivals[place];
+  CHECK(arrival.state == Incoming::State::kNone);
+  const bool oldest = place == static_cast<int>(in.taken % kDepth);
+  std::byte* room = oldest && in.now.target != nullptr && size <= in.now.ready_bytes
+                        ? in.now.target
+                        : slots_.get() + layout_.offset(peer, lane, place);
+  if (size > 0) std::memcpy(room, block.data(), block.size());
+  ++events_;
+  if (lane != kNoticeLane) counters_.received_bytes += size;
+  arrival = {flag, size, room, Incoming::State::kHere};
 }
 
 void NetTransport::offered(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) {

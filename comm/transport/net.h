@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -104,7 +105,7 @@ class NetTransport final : public Transport, private WireSink {
     bool exposed[kDepth] = {};            // which is memory of a caller
   };
   struct Incoming {
-    enum class State : std::uint8_t { kNone, kFilling, kOffered, kLanding, kHere };
+    enum class State : std::uint8_t { kNone, kOffered, kLanding, kHere };
     struct Arrival {
       std::uint64_t flag = 0;
       std::int64_t size = 0;
@@ -125,8 +126,9 @@ class NetTransport final : public Transport, private WireSink {
     bool broken = false;
   };
 
-  [[nodiscard]] std::byte* room_for(int peer, int lane, int place, std::int64_t size) override;
   void arrived(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) override;
+  void brought(int peer, int lane, int place, std::uint64_t flag, std::span<const std::byte> block,
+               int credits) override;
   void offered(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) override;
   void credited(int peer, int lane, int count) override;
   void sent(int peer, int lane, int place) override;

@@ -95,7 +95,7 @@ class UcxWire final : public Wire {
     const Peer& to = peers_[static_cast<std::size_t>(peer)];
     return to.watched != to.bulk ? kBulkBytes : NetLayout::kOfferBytes;
   }
-  [[nodiscard]] bool post(const Post& post) override;
+  [[nodiscard]] Posted post(const Post& post) override;
   void credit(int peer, int lane, int count) override;
   bool land(int peer, int lane, int place, std::byte* target, std::int64_t room) override;
   void progress() override {
@@ -140,7 +140,6 @@ class UcxWire final : public Wire {
                   static_cast<std::size_t>(place)];
   }
   void fail(Peer& peer, ucs_status_t status);
-  void take_copy(const Header& head, const void* data, std::size_t size);
   [[nodiscard]] bool plausible(const Header* header, std::size_t size) const {
     return size == sizeof(Header) && header->from < peers_.size() && header->lane < kNetLanes &&
            header->place < NetLayout::kDepth;
@@ -160,7 +159,8 @@ class UcxWire final : public Wire {
   WirePlace place_;
   int own_rank_;
   const UcxCalls& calls_ = ucx();
-  bool told_ = false;  // the sink, since progress() began
+  ucp_request_param_t sending_{};  // of a post
+  bool told_ = false;              // the sink, since progress() began
   Worker ucx_;
   std::vector<Peer> peers_;
   std::vector<Block> outgoing_;
@@ -188,6 +188,9 @@ UcxWire::UcxWire(const WirePlace& place) : place_(place), own_rank_(place.bootst
   listen(kBlockId, on_block);
   listen(kSmallId, on_small);
   listen(kCreditId, on_credit);
+  sending_.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  sending_.cb.send = on_sent;
 
   ucp_address_t* address = nullptr;
   std::size_t size = 0;
@@ -289,41 +292,32 @@ void UcxWire::close_endpoints(ucp_ep_h Peer::*which, unsigned flags) {
   }
 }
 
-bool UcxWire::post(const Post& post) {
+Wire::Posted UcxWire::post(const Post& post) {
   Peer& peer = peers_[static_cast<std::size_t>(post.peer)];
-  if (peer.broken) {
-    place_.sink->sent(post.peer, post.lane, post.place);
-    return true;
-  }
+  if (peer.broken) return Posted::kSent;
   Block& out = block(outgoing_, post.peer, post.lane, post.place);
   out.header = {post.flag, static_cast<std::uint32_t>(own_rank_),
                 static_cast<std::uint8_t>(post.lane), static_cast<std::uint8_t>(post.place),
                 static_cast<std::uint16_t>(post.credits)};
-  ucp_request_param_t param{};
-  param.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   const bool at_once = post.exposed_bytes == 0 && post.size < offers_from(post.peer);
-  param.flags = at_once ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV;
-  param.cb.send = on_sent;
-  param.user_data = &out;
+  sending_.flags = at_once ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV;
+  sending_.user_data = &out;
   void* request = nullptr;
   if (at_once) {
-    // UCX sends what has no header of its own without making a request.
-    std::byte* data =
-        place_.staging + place_.layout->offset(post.peer, post.lane, post.place) - sizeof(Header);
-    CHECK(post.data == data + sizeof(Header));
+    // UCX sends what has no header of its own without making a request. The staging has room for
+    // one before the block.
+    std::byte* data = place_.staging + (post.data - place_.staging) - sizeof(Header);
     std::memcpy(data, &out.header, sizeof(Header));
     request = calls_.am_send_nbx(peer.watched, kSmallId, nullptr, 0, data,
-                                 static_cast<std::size_t>(post.size) + sizeof(Header), &param);
+                                 static_cast<std::size_t>(post.size) + sizeof(Header), &sending_);
   } else {
     request = calls_.am_send_nbx(post.size >= kBulkBytes ? peer.bulk : peer.watched, kBlockId,
                                  &out.header, sizeof out.header, post.data,
-                                 static_cast<std::size_t>(post.size), &param);
+                                 static_cast<std::size_t>(post.size), &sending_);
   }
-  if (UCS_PTR_IS_PTR(request)) return true;
+  if (UCS_PTR_IS_PTR(request)) return Posted::kLent;
   if (UCS_PTR_IS_ERR(request)) fail(peer, UCS_PTR_STATUS(request));
-  place_.sink->sent(post.peer, post.lane, post.place);
-  return true;
+  return Posted::kSent;
 }
 
 void UcxWire::credit(int peer, int lane, int count) {
@@ -355,11 +349,12 @@ ucs_status_t UcxWire::on_block(void* arg, const void* header, std::size_t header
   }
   const auto from = static_cast<int>(head.from);
   wire.told_ = true;
-  if (head.credits > 0) wire.place_.sink->credited(from, head.lane, head.credits);
   if (!waits) {
-    wire.take_copy(head, data, size);
+    wire.place_.sink->brought(from, head.lane, head.place, head.flag,
+                              {static_cast<const std::byte*>(data), size}, head.credits);
     return UCS_OK;
   }
+  if (head.credits > 0) wire.place_.sink->credited(from, head.lane, head.credits);
   Block& in = wire.block(wire.incoming_, from, head.lane, head.place);
   in.header = head;
   in.size = static_cast<std::int64_t>(size);
@@ -407,20 +402,12 @@ ucs_status_t UcxWire::on_small(void* arg, const void*, std::size_t, void* data, 
       length > wire.place_.layout->slot_bytes(head.lane)) {
     return UCS_OK;  // not from a peer of this communicator
   }
-  const auto from = static_cast<int>(head.from);
   wire.told_ = true;
-  if (head.credits > 0) wire.place_.sink->credited(from, head.lane, head.credits);
-  wire.take_copy(head, static_cast<const std::byte*>(data) + sizeof head,
-                 static_cast<std::size_t>(length));
+  wire.place_.sink->brought(
+      static_cast<int>(head.from), head.lane, head.place, head.flag,
+      {static_cast<const std::byte*>(data) + sizeof head, static_cast<std::size_t>(length)},
+      head.credits);
   return UCS_OK;
-}
-
-void UcxWire::take_copy(const Header& head, const void* data, std::size_t size) {
-  const auto from = static_cast<int>(head.from);
-  const auto length = static_cast<std::int64_t>(size);
-  std::byte* room = place_.sink->room_for(from, head.lane, head.place, length);
-  if (size > 0) std::memcpy(room, data, size);
-  place_.sink->arrived(from, head.lane, head.place, head.flag, length);
 }
 
 ucs_status_t UcxWire::on_credit(void* arg, const void*, std::size_t, void* data, std::size_t size,

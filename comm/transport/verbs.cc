@@ -89,7 +89,7 @@ class VerbsWire final : public Wire {
 
   // No more than a slot holds: memory that cannot be registered is copied.
   [[nodiscard]] Exposes exposes() const override { return Exposes::kBlocks; }
-  [[nodiscard]] bool post(const Post& post) override;
+  [[nodiscard]] Posted post(const Post& post) override;
   void credit(int peer, int lane, int count) override;
   bool land(int peer, int lane, int place, std::byte* target, std::int64_t room) override;
   void progress() override;
@@ -307,16 +307,13 @@ std::string VerbsWire::connect(Peer& peer) {
   return {};
 }
 
-bool VerbsWire::post(const Post& post) {
+Wire::Posted VerbsWire::post(const Post& post) {
   Peer& peer = peer_of(post.peer);
-  if (peer.broken) {
-    place_.sink->sent(post.peer, post.lane, post.place);
-    return true;
-  }
+  if (peer.broken) return Posted::kSent;
   const std::size_t offset = place_.layout->offset(post.peer, post.lane, post.place);
   std::byte* data = place_.staging + offset;
   if (post.exposed_bytes > 0) {
-    if (post_offer(post)) return true;
+    if (post_offer(post)) return Posted::kLent;
     std::memcpy(data, post.data, static_cast<std::size_t>(post.size));
   } else {
     CHECK(post.data == data);
@@ -334,8 +331,8 @@ bool VerbsWire::post(const Post& post) {
   request.wr.rdma.remote_addr =
       peer.remote.slots + place_.layout->offset(own_rank_, post.lane, post.place) - sizeof head;
   write(post.peer, request, part, inlined ? Report::kSometimes : Report::kAlways);
-  if (inlined || peer.broken) place_.sink->sent(post.peer, post.lane, post.place);
-  return post.exposed_bytes == 0;
+  if (inlined || peer.broken) return Posted::kSent;
+  return post.exposed_bytes > 0 ? Posted::kCopied : Posted::kLent;
 }
 
 // False: the memory cannot be registered.

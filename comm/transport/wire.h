@@ -77,9 +77,11 @@ class NetLayout {
 class WireSink {
  public:
   virtual ~WireSink() = default;
-  // Where a wire that copies a block on arrival is to put it, before it says arrived().
-  [[nodiscard]] virtual std::byte* room_for(int peer, int lane, int place, std::int64_t size) = 0;
   virtual void arrived(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) = 0;
+  // The same of a block that the wire holds and gives up then: its bytes are copied from there.
+  // credits: as credited(), before it; 0: none.
+  virtual void brought(int peer, int lane, int place, std::uint64_t flag,
+                       std::span<const std::byte> block, int credits) = 0;
   // The block waits at the sender until land() says where it is wanted; then it arrives.
   virtual void offered(int peer, int lane, int place, std::uint64_t flag, std::int64_t size) = 0;
   virtual void credited(int peer, int lane, int count) = 0;
@@ -120,8 +122,11 @@ class Wire {
     (void)peer;
     return NetLayout::kOfferBytes;
   }
-  // False: an exposed block was copied first, since its memory cannot be lent to the device.
-  [[nodiscard]] virtual bool post(const Post& post) = 0;
+  // What has become of a posted block. Unless it is sent, so that its source may change, sent()
+  // will say when it is. kCopied: it was exposed, but copied first, since its memory cannot be lent
+  // to the device.
+  enum class Posted : std::uint8_t { kSent, kLent, kCopied };
+  [[nodiscard]] virtual Posted post(const Post& post) = 0;
   virtual void credit(int peer, int lane, int count) = 0;
   // Takes in an offered block. target: where it is wanted, with room for more after it, which may
   // be in the slots' memory; null: in the slot of its place. False: it goes to the slot all the

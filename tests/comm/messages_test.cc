@@ -52,14 +52,12 @@ class ScriptedTransport final : public Transport {
 class MessagesTest : public ::testing::Test {
  protected:
   Transfer& receive(std::vector<std::byte>& target, int lane = kFirstTagLane) {
-    Transfer transfer;
-    transfer.direction = Transfer::Direction::kReceive;
-    transfer.call.count = std::ssize(target);
-    transfer.peer = kPeer;
-    transfer.lane = lane;
-    transfer.target = target.data();
-    transfer.size = std::ssize(target);
-    return messages_.start(transfer);
+    return messages_.start({.direction = MessageAsk::Direction::kReceive,
+                            .call = {.count = std::ssize(target)},
+                            .peer = kPeer,
+                            .lane = lane,
+                            .target = target.data(),
+                            .size = std::ssize(target)});
   }
   void arrive(const Transfer& transfer) {
     transport_.arrived[transfer.lane].push_back(

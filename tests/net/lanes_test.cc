@@ -20,10 +20,7 @@ class ScriptedWire final : public Wire {
  public:
   explicit ScriptedWire(const WirePlace& place) : sink(place.sink) { newest = this; }
   [[nodiscard]] Exposes exposes() const override { return Exposes::kWhole; }
-  [[nodiscard]] bool post(const Post& post) override {
-    sink->sent(post.peer, post.lane, post.place);
-    return true;
-  }
+  [[nodiscard]] Posted post(const Post&) override { return Posted::kSent; }
   void credit(int, int, int) override {}
   bool land(int, int, int, std::byte*, std::int64_t) override {
     ++landings;
@@ -47,10 +44,9 @@ class NetLanes : public ::testing::Test {
  protected:
   // The block's bytes are all `value`. Returns where the lane then shows them.
   const std::byte* arrive(int place, std::byte value) {
-    std::byte* room = wire_.sink->room_for(kPeer, kLane, place, kBytes);
-    std::memset(room, static_cast<int>(value), kBytes);
-    wire_.sink->arrived(kPeer, kLane, place, 1, kBytes);
-    return room;
+    const std::vector<std::byte> block(kBytes, value);
+    wire_.sink->brought(kPeer, kLane, place, 1, block, 0);
+    return oldest();
   }
   const std::byte* oldest() {
     Message message;

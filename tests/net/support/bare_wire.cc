@@ -65,7 +65,8 @@ std::string BareWire::listen() {
 
 bool BareWire::offer() {
   const auto size = static_cast<std::int64_t>(block.size());
-  return wire->post({.peer = peer, .data = block.data(), .size = size, .exposed_bytes = size});
+  return wire->post({.peer = peer, .data = block.data(), .size = size, .exposed_bytes = size}) !=
+         Wire::Posted::kCopied;
 }
 
 bool BareWire::land() {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,9 @@ class SharedCount {
 
 // What a wire says.
 struct Heard final : WireSink {
-  // Adapters write into slots themselves.
-  std::byte* room_for(int, int, int, std::int64_t) override { return nullptr; }
   void arrived(int, int, int, std::uint64_t, std::int64_t) override { ++arrivals; }
+  // Not said by verbs: adapters write into slots themselves.
+  void brought(int, int, int, std::uint64_t, std::span<const std::byte>, int) override {}
   void offered(int, int, int, std::uint64_t, std::int64_t) override { ++offers; }
   void credited(int, int, int count) override { credits += count; }
   void sent(int, int, int) override { ++ends; }
