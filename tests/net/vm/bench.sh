@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # bench.sh SINEW [LAUNCHES]: inside the virtual machine. Messages between the two adapters by SINEW's p2p and, in the
-# same run, by perftest: writes, and the reads that large messages go by. Beside them the smallest message through shared
+# same run, by perftest: writes; sends, whose receiver learns of them from its completion queue, as p2p does, and not from
+# memory; and the reads that large messages go by. Beside them the smallest message through shared
 # memory, which is what an emulated processor takes for p2p itself. All that LAUNCHES times, 1. Prints a line of JSON per
 # measurement.
 set -uo pipefail
@@ -43,6 +44,7 @@ for ((launch = 1; launch <= launches; ++launch)); do
   p2p "p2p" /tmp/rank "$sinew" p2p --bytes 8,64K,1M --budget-ms 100
   p2p "p2p in memory" "$sinew" p2p --transport shm --bytes 8 --budget-ms 50
   perftest ib_write_lat 8 1000 5 latency_us
+  perftest ib_send_lat 8 1000 5 latency_us
   perftest ib_read_lat 8 1000 5 latency_us
   for program in ib_write_bw ib_read_bw; do
     perftest $program 65536 400 4 MBps
