@@ -13,8 +13,10 @@ constexpr W kRoot = static_cast<W>(0.79788456080286535588);  // sqrt(2/pi)
 template <typename W>
 constexpr W kCubic = static_cast<W>(0.044715);
 
+// -inf * 0 would be NaN; the limit is 0.
 template <typename W>
 W gelu(W x) {
+  if (std::isinf(x) && x < 0) return 0;
   const W t = std::tanh(kRoot<W> * (x + kCubic<W> * x * x * x));
   return x / 2 * (1 + t);
 }

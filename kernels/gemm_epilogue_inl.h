@@ -43,12 +43,20 @@ typename V::Vector clamp(typename V::Vector x, float limit) {
   return V::min(constant<V>(limit), V::max(constant<V>(-limit), x));
 }
 
+// z as it is multiplied with its sigmoid, which at -88 is 2^-126 or less and no smaller below: the
+// product is 0 to within 1e-36 there. NaN stays.
+template <class V>
+typename V::Vector not_below(typename V::Vector z) {
+  return V::max(constant<V>(-88.0F), z);
+}
+
 template <class V, Activation kActivation>
 typename V::Vector activate(typename V::Vector z, typename V::Vector input) {
   if constexpr (kActivation == Activation::kGelu) {
-    return V::multiply(z, gelu_sigmoid<V>(z));
+    return V::multiply(not_below<V>(z), gelu_sigmoid<V>(z));
   } else if constexpr (kActivation == Activation::kSilu) {
-    return V::multiply(z, sigmoid_of_log2<V>(V::multiply(z, constant<V>(kLog2EF))));
+    const auto sigmoid = sigmoid_of_log2<V>(V::multiply(z, constant<V>(kLog2EF)));
+    return V::multiply(not_below<V>(z), sigmoid);
   } else if constexpr (kActivation == Activation::kGeluGradient) {
     // Beyond 10 the slope is 0 or 1 to within 1e-35; the clamp keeps infinity times 0 away.
     input = clamp<V>(input, 10.0F);

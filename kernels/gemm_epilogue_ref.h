@@ -2,27 +2,29 @@
 // f64 one, whose epilogues need not be fast.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "kernels/element.h"
 #include "kernels/gelu.h"
 #include "kernels/gemm.h"
+#include "kernels/swiglu.h"
 
 namespace sinew::kernels {
 
+// z f'(gate) for SwiGLU's f, and z f(gate).
 template <typename W>
-W silu(W x) {
-  return x / (1 + std::exp(-x));
-}
-template <typename W>
-W silu_slope(W x) {
-  const W sigmoid = 1 / (1 + std::exp(-x));
-  return sigmoid * (1 + x * (1 - sigmoid));
-}
+struct SiluGradients {
+  SiluGradients(W z, W gate) {
+    const W one = 1;
+    swiglu_plain<W>().backward({1, 1, 1}, &z, &gate, &one, &slope, &value);
+  }
+  W slope = 0;
+  W value = 0;
+};
 
 template <typename W>
 W activate(Activation activation, W z, W input) {
+  const W one = 1;
   W y = z;
   switch (activation) {
     case Activation::kNone:
@@ -31,13 +33,13 @@ W activate(Activation activation, W z, W input) {
       gelu_plain<W>().forward(&z, &y, 1);
       break;
     case Activation::kSilu:
-      y = silu(z);
+      swiglu_plain<W>().forward({1, 1, 1}, &z, &one, &y);
       break;
     case Activation::kGeluGradient:
       gelu_plain<W>().backward(&z, &input, &y, 1);
       break;
     case Activation::kSiluGradient:
-      y = z * silu_slope(input);
+      y = SiluGradients<W>(z, input).slope;
       break;
   }
   return y;
@@ -52,7 +54,7 @@ void finish_element(const Epilogue<T>& e, std::int64_t row, std::int64_t column,
   if (e.pre.data != nullptr) *at(e.pre) = narrow<T>(z);
   const W input = e.input.data != nullptr ? widen(*at(e.input)) : W{0};
   W y = activate(e.activation, z, input);
-  if (e.gated.data != nullptr) *at(e.gated) = narrow<T>(z * silu(input));
+  if (e.gated.data != nullptr) *at(e.gated) = narrow<T>(SiluGradients<W>(z, input).value);
   if (e.factor.data != nullptr) y *= widen(*at(e.factor));
   if (e.residual.data != nullptr) y += widen(*at(e.residual));
   *c = narrow<T>(y);

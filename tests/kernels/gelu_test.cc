@@ -133,7 +133,7 @@ TYPED_TEST(GeluVersions, TheFusedBiasEqualsTheSeparateSteps) {
 TYPED_TEST(GeluVersions, SpecialValuesAndPositionInTheArray) {
   using T = TypeParam;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const float special[] = {0.0F, -0.0F, kInfinity, NAN, 3e38F, -3e38F, 1e-40F, -40.0F};
+  const float special[] = {0.0F, -0.0F, kInfinity, -kInfinity, NAN, 3e38F, -3e38F, 1e-40F, -40.0F};
   for (const auto& version : versions_of<GeluFunctions<T>>()) {
     for (std::int64_t place = 0; place < 40; ++place) {
       Guarded<T> x(40);
