@@ -5,11 +5,15 @@
 #include "kernels/attention.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 #include <string_view>
@@ -20,6 +24,7 @@
 #include "kernels/element.h"
 #include "kernels/registry.h"
 #include "tests/kernels/guarded.h"
+#include "tests/sanitized.h"
 
 namespace sinew::kernels {
 namespace {
@@ -331,8 +336,8 @@ double weight_rounding(std::string_view version) {
 }
 
 template <typename T>
-class AttentionOf : public testing::Test {};
-using Types = testing::Types<float, bf16>;
+class AttentionOf : public ::testing::Test {};
+using Types = ::testing::Types<float, bf16>;
 TYPED_TEST_SUITE(AttentionOf, Types);
 
 TEST(Attention, PrintsTheVersionsThisProcessorCannotRun) {
@@ -565,6 +570,31 @@ TYPED_TEST(AttentionOf, KeepsNanInARowOfAQueryAndSpreadsItFromAKey) {
     for (std::int64_t t = 0; t < 128; ++t)
       EXPECT_FALSE(std::isnan(at(r.o.in(), r.shape, 0, t, 0)[0])) << version.version << t;
   }
+}
+
+// Forward and backward of 16384 positions in 64 MiB besides inputs and results, which is a
+// sixteenth of one head's scores: the limit holds in a process of its own.
+template <typename T>
+[[noreturn]] void run_long_sequence() {
+  const Case c = causal(1, 16384, 2, 1, 16);
+  Problem<T> p(c);
+  Whole<T> whole(p);
+  constexpr rlim_t kMebibyte = rlim_t{1} << 20;
+  std::ifstream status("/proc/self/status");
+  rlim_t data_kib = 0;
+  for (std::string word; status >> word;)
+    if (word == "VmData:") status >> data_kib;
+  const rlimit limit{(data_kib << 10) + 64 * kMebibyte, RLIM_INFINITY};
+  if (data_kib == 0 || setrlimit(RLIMIT_DATA, &limit) != 0) std::_Exit(3);
+  if (std::unique_ptr<void, decltype(&std::free)>(std::malloc(128 * kMebibyte), &std::free))
+    std::_Exit(4);  // the limit does not hold
+  whole.run(p, {});
+  std::_Exit(std::isfinite(exact(whole.d_q.data[0])) ? 0 : 5);
+}
+
+TYPED_TEST(AttentionOf, NeedsMemoryInProportionToTheSequence) {
+  if (sinew::testing::kSanitized) GTEST_SKIP() << "sanitizers need memory of their own";
+  EXPECT_EXIT(run_long_sequence<TypeParam>(), ::testing::ExitedWithCode(0), "");
 }
 
 // Loss = sum(o * d_o). Central differences with step h err by O(h^2) + O(u/h): about 1e-9 at 1e-5.
