@@ -34,6 +34,7 @@ Transfer& Messages::start(const MessageAsk& ask) {
   started.turn = started.queue->started++;
   // The queue's turn is the call number of a message: the i-th send meets the i-th receive.
   started.flag = flag_of(started.turn + 1, signature_of(started.call.packed(), started.call.count));
+  started.at = active_.size();
   active_.push_back(std::move(owned));
   if (started.peer == rank_) {
     meet_self(started);
@@ -48,6 +49,7 @@ void Messages::join(Transfer& transfer) {
   (queue.head == nullptr ? queue.head : queue.last->next) = &transfer;
   queue.last = &transfer;
   queue.told = false;
+  if (!std::exchange(queue.busy, true)) busy_.push_back(&queue);
 }
 
 void Messages::pass_turn(Transfer& transfer) {
@@ -58,11 +60,15 @@ void Messages::pass_turn(Transfer& transfer) {
 }
 
 void Messages::retire(Transfer& transfer) {
-  const auto at = std::find_if(active_.begin(), active_.end(),
-                               [&](const auto& owned) { return owned.get() == &transfer; });
-  CHECK(at != active_.end());
-  spare_.push_back(std::move(*at));
-  active_.erase(at);
+  CHECK(transfer.complete);
+  std::unique_ptr<Transfer>& place = active_[transfer.at];
+  CHECK(place.get() == &transfer);
+  spare_.push_back(std::move(place));
+  if (&place != &active_.back()) {
+    place = std::move(active_.back());
+    place->at = transfer.at;
+  }
+  active_.pop_back();
 }
 
 bool Messages::under_way() const {
@@ -73,9 +79,16 @@ bool Messages::under_way() const {
 
 Progress Messages::progress() {
   bool moved = false;
-  for (const std::unique_ptr<Transfer>& transfer : active_) {
-    if (!transfer->complete) moved |= advance(*transfer);
-  }
+  std::erase_if(busy_, [&](TransferQueue* queue) {
+    moved |= advance(*queue);
+    queue->busy = queue->head != nullptr;
+    return !queue->busy;
+  });
+  std::erase_if(leaving_, [&](Transfer* transfer) {
+    const bool released = notice_release(*transfer);
+    moved |= released;
+    return released;
+  });
   if (fault_.kind != Fault::Kind::kNone) return Progress::kFailed;
   return moved ? Progress::kMoved : Progress::kIdle;
 }
@@ -86,14 +99,20 @@ Progress Messages::progress(Transfer& transfer) {
   return moved ? Progress::kMoved : Progress::kIdle;
 }
 
+// Those that wait in it, one after the other, as far as they get.
+bool Messages::advance(TransferQueue& queue) {
+  bool moved = false;
+  while (Transfer* const first = queue.head) {
+    moved |= advance(*first);
+    if (queue.head == first) break;
+  }
+  return moved;
+}
+
 bool Messages::advance(Transfer& transfer) {
   if (transfer.peer == rank_) return false;
   const bool has_turn = transfer.queue->head == &transfer;
-  if (transfer.direction == Transfer::Direction::kSend) {
-    // One that has left but not been released no longer holds its queue.
-    const bool waits_for_release = transfer.opened && transfer.moved == transfer.size;
-    return (has_turn || waits_for_release) && advance_send(transfer);
-  }
+  if (transfer.direction == Transfer::Direction::kSend) return has_turn && advance_send(transfer);
   if (!transfer.queue->told) tell_wanted(*transfer.queue);
   return has_turn && advance_receive(transfer);
 }
@@ -123,11 +142,15 @@ bool Messages::advance_send(Transfer& transfer) {
     if (sent.exposed) transfer.newest = sent.sequence;
     if (transfer.moved == transfer.size) pass_turn(transfer);
   }
-  if (transfer.newest == 0 || transport_.released(transfer.peer, transfer.lane, transfer.newest)) {
-    transfer.complete = true;
-    moved = true;
-  }
-  return moved;
+  if (!notice_release(transfer)) leaving_.push_back(&transfer);
+  return true;
+}
+
+bool Messages::notice_release(Transfer& transfer) {
+  if (transfer.newest != 0 && !transport_.released(transfer.peer, transfer.lane, transfer.newest))
+    return false;
+  transfer.complete = true;
+  return true;
 }
 
 bool Messages::advance_receive(Transfer& transfer) {

@@ -36,6 +36,7 @@ struct Transfer : MessageAsk {
   TransferQueue* queue = nullptr;
   Transfer* next = nullptr;  // started after it in its queue
   std::uint64_t turn = 0;    // place in its queue
+  std::size_t at = 0;        // among the active ones
   std::uint64_t flag = 0;
   std::int64_t moved = 0;
   std::uint64_t newest = 0;  // exposed message to be released, 0: none
@@ -52,6 +53,7 @@ struct TransferQueue {
   Transfer* head = nullptr;
   Transfer* last = nullptr;
   bool told = false;  // the transport knows where the oldest two receives want their bytes
+  bool busy = false;  // among those that progress() looks at
 };
 
 class Messages {
@@ -79,11 +81,13 @@ class Messages {
 
  private:
   [[nodiscard]] TransferQueue& queue_of(const Transfer& transfer);
-  static void join(Transfer& transfer);
+  void join(Transfer& transfer);
   static void pass_turn(Transfer& transfer);
   void tell_wanted(TransferQueue& queue);
   bool advance(Transfer& transfer);
+  bool advance(TransferQueue& queue);
   bool advance_send(Transfer& transfer);
+  bool notice_release(Transfer& transfer);
   bool advance_receive(Transfer& transfer);
   // Puts a message into its place; false after a fault.
   bool take(const Transfer& transfer, const Message& message);
@@ -93,6 +97,9 @@ class Messages {
   int rank_;
   std::vector<TransferQueue> queues_;  // [peer][lane][direction]
   std::vector<std::unique_ptr<Transfer>> active_;
+  // What progress() looks at, so that it costs no more the more transfers wait for their turn.
+  std::vector<TransferQueue*> busy_;  // may have become empty
+  std::vector<Transfer*> leaving_;    // sends whose turn is over, not released
   std::vector<std::unique_ptr<Transfer>> spare_;
   Fault fault_;
   const Transfer* failed_ = nullptr;

@@ -130,6 +130,25 @@ TEST_F(MessagesTest, APlaceThatServesALaterReceiveIsWantedAnew) {
   }
 }
 
+TEST_F(MessagesTest, TransfersRetireInAnyOrder) {
+  Transfer& first = receive(first_);
+  Transfer& second = receive(second_, kFirstTagLane + 1);
+  Transfer& third = receive(third_);
+  arrive(second);
+  progress();
+  EXPECT_FALSE(first.complete);
+  ASSERT_TRUE(second.complete);
+  messages_.retire(second);
+  arrive(first);
+  arrive(third);
+  progress();
+  ASSERT_TRUE(first.complete);
+  ASSERT_TRUE(third.complete);
+  messages_.retire(third);
+  messages_.retire(first);
+  EXPECT_TRUE(messages_.idle());
+}
+
 TEST_F(MessagesTest, LooksThatFindNothingTellTheTransportNothingNew) {
   receive(first_);
   receive(second_);
