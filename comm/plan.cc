@@ -9,6 +9,7 @@
 #include "comm/transport.h"
 #include "sched/base/check.h"
 #include "sched/base/error.h"
+#include "sched/places.h"
 
 namespace sinew::comm {
 
@@ -290,13 +291,16 @@ const Plan& PlanCache::find(std::uint16_t algorithm, int root, bool apart) {
   if (plan == nullptr) {
     const sched::Params params{.world = world_, .root = root, .group = group_};
     const sched::Algorithm& row = sched::every_algorithm()[algorithm];
-    if (world_ <= kMostWorldToProve) {
-      sched::Schedule schedule = sched::generate(row, params);
+    const bool whole = world_ <= kMostWorldToProve;
+    // A generator leaves out waits that others imply; that holds of whole steps, not of their
+    // bytes.
+    sched::Schedule schedule = sched::with_direct_dependences(
+        whole ? sched::generate(row, params) : sched::generate(row, params, rank_));
+    if (whole) {
       if (apart) schedule = for_apart(std::move(schedule));
       plan = std::make_unique<Plan>(compile_whole(schedule, rank_, fuse_));
     } else {
-      plan = std::make_unique<Plan>(compile(sched::generate(row, params, rank_), rank_,
-                                            {.unbuffered = false, .fuse = false}));
+      plan = std::make_unique<Plan>(compile(schedule, rank_, {.unbuffered = false, .fuse = false}));
     }
   }
   last_ = plan.get();

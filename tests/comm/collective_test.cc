@@ -33,10 +33,31 @@ TEST(Collective, EveryAlgorithmGivesTheExactResultOnWorlds1To9) {
   }
 }
 
-TEST(Collective, SampledCallsGiveTheExactResult) {
-  RecordProperty("seed", std::to_string(test_seed()));
+// A message may hold chunks that two earlier steps computed, of which the second waits for a part
+// of the first only: that the second is done does not say that the first is. Such are those of
+// circulant where the world is not a power of two; sizes at which the first was late.
+TEST(Collective, AStepWaitsForEveryStepWhoseBytesItReads) {
   Failures failures;
-  for (const int world : {1, 2, 3, 4, 5, 7, 8}) {
+  for (const int world : {14, 17, 18}) {
+    Communicator::run_threads(world, {}, [&](Communicator& communicator) {
+      for (const sched::Collective op :
+           {sched::Collective::kAllReduce, sched::Collective::kReduceScatter}) {
+        for (int i = 0; i < 10; ++i) {
+          for (const std::int64_t count : {6000, 8193, 16384})
+            failures.add(
+                run_case(communicator,
+                         {.op = op,
+                          .algorithm = "circulant",
+                          .count = op == sched::Collective::kAllReduce ? count : count / world}));
+        }
+      }
+    });
+  }
+}
+
+TEST(Collective, SampledCallsGiveTheExactResult) {
+  Failures failures;
+  for (const int world : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17}) {
     Communicator::run_threads(world, {}, [&](Communicator& communicator) {
       for (std::uint64_t i = 0; i < 150; ++i) {
         failures.add(run_case(

@@ -353,7 +353,6 @@ int soak_kills() {
 
 // The parent kills at a moment that nothing in the rank knows of.
 TEST(Soak, KillsAtRandomMomentsAreNoticedAndLeaveNothingBehind) {
-  RecordProperty("seed", std::to_string(test_seed()));
   const Philox philox(test_seed(), 5);
   const std::set<std::string> before = shared_files();
   for (int kill_number = 0; kill_number < soak_kills(); ++kill_number) {

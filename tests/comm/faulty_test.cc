@@ -116,7 +116,6 @@ std::uint64_t soak_calls() {
 
 // Small calls back to back: what a slot or box recycled too early would break.
 TEST(Soak, SmallCallsOfRandomKindSizeAndRootAreExact) {
-  RecordProperty("seed", std::to_string(test_seed()));
   Failures failures;
   for (const int world : {2, 3, 4, 7, 8}) {
     Communicator::run_threads(world, {}, [&](Communicator& communicator) {

@@ -403,8 +403,13 @@ std::string run_matrix(Communicator& communicator) {
 }
 
 std::uint64_t test_seed() {
-  const char* text = std::getenv("SINEW_SEED");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : 20260101;
+  static const std::uint64_t seed = [] {
+    const char* text = std::getenv("SINEW_SEED");
+    const std::uint64_t value = text != nullptr ? std::strtoull(text, nullptr, 10) : 20260101;
+    fmt::print("SINEW_SEED={}\n", value);
+    return value;
+  }();
+  return seed;
 }
 
 }  // namespace sinew::comm::testing

@@ -53,7 +53,7 @@ inline constexpr const char* kMatrixSkipped = "needs SINEW_TEST_FULL=1 (make tes
 
 [[nodiscard]] const std::vector<sched::Collective>& operations();
 
-// Seed of this run: SINEW_SEED if set, else fixed.
+// Seed of this run: SINEW_SEED if set, else fixed. Printed when it is first asked for.
 [[nodiscard]] std::uint64_t test_seed();
 
 }  // namespace sinew::comm::testing
