@@ -23,10 +23,10 @@ test: setup
 	@cmake --build --preset release -j $(JOBS)
 	@ctest --test-dir build -j $(JOBS) --output-on-failure
 
-# Every operation, algorithm, type, reduction, placement and size class of the collectives, where
-# `make test` takes samples, and messages of more than 2^31 bytes where memory allows; then every layout
-# of a transformer against one rank; a million small collectives and a thousand killed ranks. Each part says how
-# long it took. Allow two hours on two cores. Some parts: PARTS="soak kills" make test-full
+# Every operation, algorithm, type, reduction, placement and size class of the collectives, where `make test` takes
+# samples, and messages of more than 2^31 bytes where memory allows; proofs for up to 1024 ranks; every layout of a
+# transformer against one rank; a million small collectives and a thousand killed ranks. Each part says how long it
+# took. Allow two hours on two cores. Some parts: PARTS="soak kills" make test-full
 test-full: build
 	@tools/test_full.sh $(PARTS)
 

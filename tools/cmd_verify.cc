@@ -17,7 +17,7 @@
 namespace sinew::tools {
 namespace {
 
-constexpr int kWorldMax = 256;
+constexpr int kWorldMax = 1024;
 
 struct Options {
   std::string op = "all";
