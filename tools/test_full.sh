@@ -25,7 +25,7 @@ parts=("$@")
 ((${#parts[@]})) || parts=(kills checkpoints proofs soak threads processes layouts)
 for part in "${parts[@]}"; do
   declare -F "part_$part" >/dev/null ||
-    { echo "test_full.sh: unknown part '$part'; legal are kills, checkpoints, proofs, soak, threads, processes, layouts" >&2; exit 2; }
+    { echo "test_full.sh: no part '$part'; legal are kills, checkpoints, proofs, soak, threads, processes, layouts" >&2; exit 2; }
   echo "test-full: $part began at $(date +%T)"
   before=$SECONDS
   "part_$part"
