@@ -69,8 +69,9 @@ struct Options {
   bool small_calls = true;  // tiny messages ride in the flag line instead of taking the executor
   bool fuse = true;  // consecutive reductions into one place read all their sources in one pass
   Copies copies = Copies::kAuto;
-  // Puts another transport around the chosen one; for tests. Small calls do not pass through it.
-  std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> wrap_transport = nullptr;
+  // Puts another transport around this rank's; for tests. Small calls do not pass through it.
+  std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>, int rank)> wrap_transport =
+      nullptr;
 };
 
 // What to do differently in one call.

@@ -167,7 +167,7 @@ void Engine::make_transports(const Parts& parts, std::byte* lanes) {
                     .copies = options_.copies});
   }
   if (mapped_ != nullptr && options_.wrap_transport)
-    mapped_ = options_.wrap_transport(std::move(mapped_));
+    mapped_ = options_.wrap_transport(std::move(mapped_), rank_);
   transport_ = mapped_.get();
   bool one_host = true;
   for (const int host : choice_.hosts) one_host &= host == choice_.hosts[0];

@@ -23,15 +23,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// The ranks of a run wrap their transports with seeds of their own.
 void run_faulty(int world, Options options, const Faults& faults,
                 const std::function<void(Communicator&)>& body) {
-  std::atomic<std::uint64_t> wraps{0};
-  options.wrap_transport = [&](std::unique_ptr<Transport> inner) {
-    Faults own = faults;
-    own.seed += 1000 * wraps.fetch_add(1);
-    return with_faults(own)(std::move(inner));
-  };
+  options.wrap_transport = with_faults(faults);
   Communicator::run_threads(world, options, body);
 }
 
@@ -81,14 +75,12 @@ TEST(Faulty, ALostOrGarbledMessageIsAnErrorOnEveryRank) {
       const auto start = steady_clock::now();
       Failures failures;
       std::atomic<int> threw{0};
-      std::atomic<int> wraps{0};
       Options options{.timeout_s = 0.3, .small_calls = false};
-      options.wrap_transport = [&](std::unique_ptr<Transport> inner) {
-        // The first transport made is at fault.
-        const bool faulty = wraps.fetch_add(1) == 0;
+      options.wrap_transport = [&](std::unique_ptr<Transport> inner, int rank) {
+        // One rank is at fault.
         return with_faults({.seed = seed,
-                            .kind = faulty ? kind : Faults::Kind::kNone,
-                            .at_message = moment})(std::move(inner));
+                            .kind = rank == moment % 3 % world ? kind : Faults::Kind::kNone,
+                            .at_message = moment})(std::move(inner), rank);
       };
       Communicator::run_threads(world, options, [&](Communicator& communicator) {
         try {

@@ -65,10 +65,12 @@ void FaultyTransport::release(int peer, int lane) {
   inner_->release(peer, lane);
 }
 
-std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> with_faults(
+std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>, int)> with_faults(
     const Faults& faults) {
-  return [faults](std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
-    return std::make_unique<FaultyTransport>(std::move(inner), faults);
+  return [faults](std::unique_ptr<Transport> inner, int rank) -> std::unique_ptr<Transport> {
+    Faults own = faults;
+    own.seed += 1000 * static_cast<std::uint64_t>(rank);
+    return std::make_unique<FaultyTransport>(std::move(inner), own);
   };
 }
 

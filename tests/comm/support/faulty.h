@@ -61,8 +61,8 @@ class FaultyTransport final : public Transport {
   std::vector<int> delays_;
 };
 
-// For Options::wrap_transport. Ranks draw differently: the seed is mixed with a number per wrap.
-[[nodiscard]] std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> with_faults(
-    const Faults& faults);
+// For Options::wrap_transport. Ranks draw differently: the rank is mixed into the seed.
+[[nodiscard]] std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>, int)>
+with_faults(const Faults& faults);
 
 }  // namespace sinew::comm::testing
