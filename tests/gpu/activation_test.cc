@@ -1,4 +1,8 @@
 // GELU, SwiGLU and rotary embedding on the device against f64 formulas.
+#include <cmath>
+#include <limits>
+#include <string>
+
 #include "kernels/gelu.h"
 #include "kernels/gelu_gpu.h"
 #include "kernels/rope_gpu.h"
@@ -34,6 +38,49 @@ TYPED_TEST(GpuActivation, GeluEqualsTheCpu) {
         },
         1);
   }
+}
+
+// The limits of the formulas: 0 at one end, x and slope 1 at the other; NaN stays NaN.
+TYPED_TEST(GpuActivation, GeluAndSwigluFollowTheirLimitsAndKeepNan) {
+  using T = TypeParam;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> special = {kInfinity, -kInfinity, 3e38F, -3e38F, 200.0F, -200.0F, NAN};
+  const auto x = from_floats<T>(special);
+  const auto ones = from_floats<T>(std::vector<float>(special.size(), 1.0F));
+  const auto size = static_cast<std::int64_t>(special.size());
+  const auto expect_limits = [&](const std::vector<T>& values, const std::vector<T>& slopes,
+                                 const std::string& what) {
+    for (std::size_t i = 0; i < special.size(); ++i) {
+      const float value = as_float(values[i]), slope = as_float(slopes[i]);
+      if (std::isnan(special[i])) {
+        EXPECT_TRUE(std::isnan(value) && std::isnan(slope)) << what;
+        continue;
+      }
+      const bool high = special[i] > 0;
+      if (high) {
+        EXPECT_EQ(value, as_float(x[i])) << what << " of " << special[i];
+      } else {
+        EXPECT_LE(std::fabs(value), 1e-30F) << what << " of " << special[i];
+      }
+      EXPECT_NEAR(slope, high ? 1.0F : 0.0F, 1e-30F) << what << " of " << special[i];
+    }
+  };
+  const kernels::GatedShape shape = {1, size, size};
+  for_each_schedule(
+      [&](device::Stream& stream) {
+        const DeviceArray<T> g_x(x, stream), y(special.size()), slope(ones, stream);
+        kernels::gelu_forward<T>(g_x.data(), y.data(), size, stream);
+        kernels::gelu_backward<T>(slope.data(), g_x.data(), slope.data(), size, stream);
+        expect_limits(y.download(stream), slope.download(stream), "gelu");
+        const DeviceArray<T> up(ones, stream), d_y(ones, stream), d_gate(ones, stream),
+            d_up(special.size());
+        kernels::swiglu_forward<T>(shape, g_x.data(), up.data(), y.data(), stream);
+        kernels::swiglu_backward<T>(shape, d_y.data(), g_x.data(), up.data(), d_gate.data(),
+                                    d_up.data(), stream);
+        expect_limits(y.download(stream), d_gate.download(stream), "swiglu");
+        expect_limits(d_up.download(stream), d_gate.download(stream), "swiglu's d_up");
+      },
+      1);
 }
 
 TYPED_TEST(GpuActivation, SwigluEqualsItsFormulas) {
