@@ -134,6 +134,10 @@ part_symmetric_8() {
 part_tune_2() {
   record tune_2 "$run" -n 2 build/sinew tune --bytes 8:4M:x8 --budget-ms 10 --out runs/selection.txt
 }
+# bf16 added up in f32 and rounded once (two_shot) beside a rounding per hop (ring).
+part_bf16_4() {
+  record bf16_4 "$run" -n 4 build/sinew coll --op all_reduce --algo ring,two_shot --dtype bf16 --bytes 64K:16M:x4 --check
+}
 # What it costs that messages carry signatures.
 part_signature_2() { record signature_2 "$run" -n 2 build/bench/bench_signature; }
 part_p2p() { record p2p "$run" -n 2 build/sinew p2p; }
@@ -177,7 +181,7 @@ part_sample() {
 
 parts=("$@")
 ((${#parts[@]})) || parts=(collectives_2 collectives_4 collectives_8 symmetric_2 symmetric_4 symmetric_8
-                             operations_2 operations_4 operations_8 tune_2 signature_2 p2p
+                             operations_2 operations_4 operations_8 bf16_4 tune_2 signature_2 p2p
                              kernels attention gemm_f32 gemm_f32_llama gemm_bf16 gemm_2 ladder layers step training
                              training_layouts training_recompute training_overlap training_cable training_row_chunks
                              training_memory training_long_context training_ring sample)
