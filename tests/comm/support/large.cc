@@ -38,6 +38,50 @@ std::int64_t first_wrong(const std::uint8_t* data, Stretch stretch, int rank) {
   return -1;
 }
 
+std::string wrong_byte(int rank, const char* what, std::int64_t index) {
+  return fmt::format("rank {}: {} of {} bytes: byte {} is wrong", rank, what, kCount, index);
+}
+
+// The operations whose input and output differ in size; data: [kCount], overwritten.
+std::string check_large_parts(Communicator& communicator, std::uint8_t* data) {
+  const int rank = communicator.rank();
+  const int world = communicator.world();
+  const std::int64_t part = kCount / world;
+  const std::int64_t whole = part * world;
+  const std::unique_ptr<std::uint8_t[]> other(new std::uint8_t[kCount]);
+  // Whether `count` bytes of other are those from `begin` on of what `from` has, times `factor`.
+  const auto differs = [&](std::int64_t at, std::int64_t begin, std::int64_t count, int from,
+                           int factor) -> std::int64_t {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto expected = static_cast<std::uint8_t>(value_at(begin + i, from) * factor);
+      if (other[static_cast<std::size_t>(at + i)] != expected) return at + i;
+    }
+    return -1;
+  };
+  fill(data, {0, kCount}, 0);
+  communicator.reduce_scatter(data, other.get(), part, DType::kU8, ReduceOp::kSum);
+  if (const std::int64_t at = differs(0, rank * part, part, 0, world); at >= 0)
+    return wrong_byte(rank, "reduce_scatter", at);
+  communicator.reduce(data, other.get(), kCount, DType::kU8, ReduceOp::kMax, 0);
+  if (const std::int64_t at = rank == 0 ? differs(0, 0, whole, 0, 1) : -1; at >= 0)
+    return wrong_byte(rank, "reduce", at);
+  communicator.scatter(data, other.get(), part, DType::kU8, 0);
+  if (const std::int64_t at = differs(0, rank * part, part, 0, 1); at >= 0)
+    return wrong_byte(rank, "scatter", at);
+  fill(data, {0, whole}, rank);
+  communicator.gather(data + rank * part, other.get(), part, DType::kU8, 0);
+  for (int from = 0; rank == 0 && from < world; ++from) {
+    if (const std::int64_t at = differs(from * part, from * part, part, from, 1); at >= 0)
+      return wrong_byte(rank, "gather", at);
+  }
+  communicator.all_to_all(data, other.get(), part, DType::kU8);
+  for (int from = 0; from < world; ++from) {
+    if (const std::int64_t at = differs(from * part, rank * part, part, from, 1); at >= 0)
+      return wrong_byte(rank, "all_to_all", at);
+  }
+  return {};
+}
+
 std::int64_t available_bytes() {
   std::ifstream file("/proc/meminfo");
   std::string line;
@@ -64,7 +108,7 @@ std::string check_large(Communicator& communicator) {
   const int world = communicator.world();
   const std::unique_ptr<std::uint8_t[]> data(new std::uint8_t[kCount]);
   const auto wrong = [&](const char* what, std::int64_t index) {
-    return fmt::format("rank {}: {} of {} bytes: byte {} is wrong", rank, what, kCount, index);
+    return wrong_byte(rank, what, index);
   };
   if (rank == 0) fill(data.get(), {0, kCount}, 0);
   communicator.broadcast(data.get(), data.get(), kCount, DType::kU8, 0);
@@ -84,6 +128,8 @@ std::string check_large(Communicator& communicator) {
     const std::int64_t at = first_wrong(data.get(), {from * part, (from + 1) * part}, from);
     if (at >= 0) return wrong("all_gather", at);
   }
+  if (std::string reason = check_large_parts(communicator, data.get()); !reason.empty())
+    return reason;
   if (world == 1) return {};
   // One message.
   if (rank == 0) {
